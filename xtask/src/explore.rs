@@ -2,7 +2,7 @@
 
 use clap::Args;
 use foliant_explore::{
-    Extent, Folios, Format, Operation, Plan, Report, explore, pairs, replay, triples,
+    Extent, Folios, Format, Operation, Plan, Report, explore, objects, pairs, replay, triples,
 };
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,9 @@ pub(crate) struct Explore {
     /// guess beside each, on folios whose size the manager chooses
     #[arg(long)]
     pairs: bool,
+    /// Of the pairs, those of operations on an object, on base pages, 64 KiB and 2 MiB
+    #[arg(long)]
+    objects: bool,
     /// Every three of those that change mappings or owners, on base pages and 2 MiB
     #[arg(long)]
     triples: bool,
@@ -104,13 +107,21 @@ fn every_pair() -> impl Iterator<Item = Plan> {
     Folios::ALL
         .into_iter()
         .flat_map(|folios| [0, 1].into_iter().flat_map(move |forks| pairs(folios, forks)))
+        .chain(every_pair_of_objects())
+}
+fn every_pair_of_objects() -> impl Iterator<Item = Plan> {
+    [Folios::Base, Folios::Small, Folios::Huge]
+        .into_iter()
+        .flat_map(|folios| [0, 1].into_iter().flat_map(move |forks| objects(folios, forks)))
 }
 
 fn plans(asked: &Explore) -> Result<Vec<Plan>, String> {
     let mut plans: Vec<Plan> =
         asked.scene.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
-    if asked.pairs || (plans.is_empty() && !asked.triples) {
+    if asked.pairs || (plans.is_empty() && !asked.triples && !asked.objects) {
         plans.extend(every_pair());
+    } else if asked.objects {
+        plans.extend(every_pair_of_objects());
     }
     if asked.triples {
         plans.extend([Folios::Base, Folios::Huge].into_iter().flat_map(triples));

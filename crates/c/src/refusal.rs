@@ -180,7 +180,8 @@ fn tables(refused: &Refused) -> Status {
 }
 fn range(error: &RangeError) -> Status {
     match error {
-        RangeError::NoSpace => Status::NoSpace,
+        // Objects have no calls here, so neither has their absence a code.
+        RangeError::NoSpace | RangeError::NoObject => Status::NoSpace,
         RangeError::Empty | RangeError::Outside(_) | RangeError::TooLow(..) => Status::Range,
         RangeError::Misaligned(_) => Status::Misaligned,
         RangeError::Hole(_) => Status::NoArea,
@@ -206,7 +207,7 @@ fn faulted(outcome: &Outcome) -> Status {
             NoAccess::NoArea(_) => Status::NoArea,
             NoAccess::NoRight(..) => Status::NoRight,
             NoAccess::Guard(_) => Status::Guard,
-            NoAccess::Kernel(_) => Status::NotMapped,
+            NoAccess::Kernel(_) | NoAccess::Beyond(_) => Status::NotMapped,
             NoAccess::Broken(_) => Status::Broken,
         },
     }
@@ -321,6 +322,7 @@ fn fault(outcome: &Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             }
             NoAccess::Guard(va) => write!(f, "a guard lies at {va}"),
             NoAccess::Kernel(va) => write!(f, "kernel memory was mapped at {va} and is gone"),
+            NoAccess::Beyond(va) => write!(f, "the object that is mapped at {va} ends before"),
             NoAccess::Broken(va) => write!(f, "the page at {va} was reported broken"),
         },
         done => write!(f, "the access can be made again: {done:?}"),

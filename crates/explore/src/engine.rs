@@ -104,6 +104,8 @@ struct Lane {
     history: u64,
     /// When it spun last, in spins of all lanes.
     spun: u64,
+    /// What had changed when it yielded last.
+    yielded: Option<u64>,
     step: u64,
     counts: Counts,
     yielder: *const Yielder<(), ()>,
@@ -581,9 +583,17 @@ pub(crate) fn yielded() {
         let me = engine.lane();
         let cpu = engine.lanes[me].cpu;
         let mine = |lane: &usize| engine.lanes[*lane].cpu == cpu && !engine.lanes[*lane].is_done;
-        (0..engine.lanes.len()).filter(mine).collect::<Vec<_>>()
+        let mut tasks: Vec<usize> = (0..engine.lanes.len()).filter(mine).collect();
+        // A task that waits, and has found nothing changed, lets another one run: it may wait for
+        // that.
+        let waits = engine.lanes[me].yielded.replace(engine.changes) == Some(engine.changes);
+        if waits && tasks.len() > 1 {
+            tasks.retain(|lane| *lane != me);
+        }
+        (me, tasks)
     });
-    if let Some(tasks) = tasks.filter(|tasks| tasks.len() > 1) {
+    let is_choice = |(me, tasks): &(usize, Vec<usize>)| tasks.iter().any(|task| task != me);
+    if let Some((_, tasks)) = tasks.filter(is_choice) {
         if spins_for_ever() {
             fail_now("livelock: tasks only yield for each other");
         }
@@ -715,6 +725,7 @@ pub(crate) fn begin(board: Board, mode: Mode, cpus: &[usize], refusals: u32, lim
         spins: None,
         history: n as u64 + 1,
         spun: 0,
+        yielded: None,
         step: 0,
         counts: Counts::default(),
         yielder: core::ptr::null(),

@@ -1,7 +1,7 @@
 //! What operations work on: one manager, what a scene has put there, and where.
 
 use crate::machine::Explored;
-use foliant::space::{Flags, MapError, MapRequest, Place, SpaceId};
+use foliant::space::{self, Flags, MapError, MapRequest, ObjectId, SpaceId};
 use foliant::table::Paging;
 use foliant::{Access, Manager, Outcome, Reference};
 use foliant_units::{Bytes, Frame, FrameRange, Order, Va, VaRange};
@@ -29,6 +29,13 @@ pub(crate) const SINGLE_MAX: u64 = 5000;
 pub(crate) const STACK: u64 = BASE + 192 * MB;
 /// Where kernel memory is mapped to the program.
 pub(crate) const SHARED: Va = Va::new(BASE + 128 * MB);
+/// Where objects are mapped: so many places, each of two blocks of 2 MiB.
+pub(crate) const OBJECTS: u64 = BASE + 336 * MB;
+pub(crate) const OBJECT_PLACE: u64 = 4 * MB;
+/// Pages that the object has room for.
+pub(crate) const OBJECT_PAGES: u64 = 512;
+/// A page of the object that nothing maps but the private area.
+pub(crate) const SEEN: u64 = 60;
 /// Where further areas are.
 pub(crate) const TREE: u64 = 0x8_0000_0000;
 
@@ -37,6 +44,38 @@ pub(crate) fn range(start: u64, bytes: u64) -> VaRange {
 }
 pub(crate) fn at(page: u64) -> Va {
     Va::new(BASE + page * PAGE)
+}
+
+/// Where an area of the object is, or may come to be. In each page n of the object is the n-th.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Shared.
+    Shared,
+    /// Private.
+    Private,
+    /// Where the shared one moves.
+    Moved,
+    /// Where the private one moves.
+    MovedPrivate,
+    /// A part is mapped here, and another one moves in.
+    Onto,
+    /// Where another one comes.
+    New,
+}
+
+impl Place {
+    pub(crate) const ALL: [Place; 6] =
+        [Place::Shared, Place::Private, Place::Moved, Place::MovedPrivate, Place::Onto, Place::New];
+    pub(crate) fn start(self) -> u64 {
+        OBJECTS + self as u64 * OBJECT_PLACE
+    }
+    /// Where a page of the object is, as a page behind `BASE`.
+    pub(crate) fn page(self, page: u64) -> u64 {
+        (self.start() - BASE) / PAGE + page
+    }
+    pub(crate) fn all(self) -> VaRange {
+        range(self.start(), OBJECT_PAGES * PAGE)
+    }
 }
 
 pub(crate) type Mm<P> = Manager<'static, Explored, P>;
@@ -74,6 +113,8 @@ pub(crate) struct Scene<P: Paging> {
     pub(crate) mapped_huge: Option<Frame>,
     /// A frame of the embedder's, and whether it has mapped it.
     pub(crate) own: Frame,
+    /// The object, and the frame of its first page.
+    pub(crate) object: Option<(ObjectId, Frame)>,
     pub(crate) is_mapped: Cell<bool>,
 }
 
@@ -82,7 +123,7 @@ impl<P: Paging> Scene<P> {
         &self,
         start: u64,
         bytes: u64,
-        place: fn(Va) -> Place,
+        place: fn(Va) -> space::Place,
     ) -> Result<VaRange, MapError> {
         let request = MapRequest {
             place: place(Va::new(start)),
@@ -99,6 +140,9 @@ impl<P: Paging> Scene<P> {
     /// A fault in a block of 2 MiB where nothing is.
     pub(crate) fn guess(&self, nth: u64) -> Outcome {
         self.mm.fault(self.id, Va::new(GUESSES + nth * 2 * MB), Access::Write)
+    }
+    pub(crate) fn object(&self) -> ObjectId {
+        self.object.expect("the plan says that it is needed").0
     }
     pub(crate) fn child(&self, nth: usize) -> Option<SpaceId> {
         self.children.get(nth).copied()

@@ -267,6 +267,10 @@ impl Explored {
         engine::touches(folio.iter().map(owner).map(write));
         self.kept.borrow_mut().extend(folio.iter());
     }
+    /// The lane has none any more.
+    pub(crate) fn let_go(&self, folio: FrameRange) {
+        folio.iter().for_each(|frame| _ = self.kept.borrow_mut().remove(&frame));
+    }
     /// A word of memory, unseen by the checkers.
     pub(crate) fn peek(&self, pa: Pa) -> Option<u64> {
         host_of(pa).map(word_at)

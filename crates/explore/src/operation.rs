@@ -7,13 +7,15 @@
 
 use crate::engine;
 use crate::ground::{
-    BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, PAGE, SHARED, STACK, Scene, TREE, at, range,
+    self, BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, OBJECT_PAGES, PAGE, SHARED, STACK, Scene,
+    TREE, at, range,
 };
 use crate::machine;
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Form};
+use foliant::object::ObjectRequest;
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
@@ -247,6 +249,54 @@ operations! {
     Dissolve,
     /// A huge page of the embedder's, unfolded, folded and given back.
     OwnHuge,
+    /// A fault that writes to a page of an object that is shared.
+    WriteObject,
+    /// The same where the object has no page.
+    WriteObjectEmpty,
+    /// A fault that reads a page of an object that is mapped privately.
+    ReadObject,
+    /// A fault that writes to a page of an object that is mapped privately and not seen yet.
+    CopyObject,
+    /// A program loads from an object.
+    LoadObject,
+    /// A program loads from a page of an object that is private and no copy yet.
+    LoadPrivate,
+    /// A program stores to an object.
+    StoreObject,
+    /// A program stores to a page that it has seen of an object that it maps privately.
+    StorePrivate,
+    /// The child stores to what it shares with everybody and to what it has for itself.
+    ChildObject,
+    /// Pages of an object are dropped.
+    PunchObject,
+    /// An object becomes shorter.
+    ShrinkObject,
+    /// An object becomes shorter, and longer again.
+    RegrowObject,
+    /// An object is unmapped where it is shared.
+    UnmapObject,
+    /// An object is unmapped where it is private.
+    UnmapPrivate,
+    /// A shared mapping of an object moves.
+    MoveObject,
+    /// A private mapping of an object moves.
+    MovePrivate,
+    /// A part of an object moves to where another part lies alike.
+    MoveObjectOnto,
+    /// An object is mapped once more, and touched there.
+    MapObject,
+    /// An object loses its name.
+    EndObject,
+    /// An object is made, and ends.
+    CreateObject,
+    /// The kernel has a page of an object for a moment.
+    PageOfObject,
+    /// The kernel has a page of an object made.
+    NewPageOfObject,
+    /// A folio of an object is split.
+    SplitObject,
+    /// A folio of an object is moved.
+    RelocateObject,
     /// Other sizes of folios.
     SetPolicy,
     /// Other switches.
@@ -268,7 +318,37 @@ impl Operation {
     }
     /// Whether it does nothing in a scene without children.
     pub(crate) fn needs_child(self) -> bool {
-        matches!(self, Op::ChildWrite | Op::EndChild | Op::Visit)
+        matches!(self, Op::ChildWrite | Op::EndChild | Op::Visit | Op::ChildObject)
+    }
+    /// Whether it works on an object.
+    pub(crate) fn needs_object(self) -> bool {
+        matches!(
+            self,
+            Op::WriteObject
+                | Op::WriteObjectEmpty
+                | Op::ReadObject
+                | Op::CopyObject
+                | Op::LoadObject
+                | Op::LoadPrivate
+                | Op::StoreObject
+                | Op::StorePrivate
+                | Op::ChildObject
+                | Op::PunchObject
+                | Op::ShrinkObject
+                | Op::RegrowObject
+                | Op::UnmapObject
+                | Op::UnmapPrivate
+                | Op::MoveObject
+                | Op::MovePrivate
+                | Op::MoveObjectOnto
+                | Op::MapObject
+                | Op::EndObject
+                | Op::CreateObject
+                | Op::PageOfObject
+                | Op::NewPageOfObject
+                | Op::SplitObject
+                | Op::RelocateObject
+        )
     }
     /// Whether it works on kernel memory that the scene has taken.
     pub(crate) fn needs_kernel(self) -> bool {
@@ -351,6 +431,8 @@ impl<P: Paging> Scene<P> {
             };
             engine::observe(&format!("lane {lane}, operation {nth}: the program {ends}"));
         };
+        let of = |place: ground::Place, page| at(place.page(page));
+        let fault = |va, access| any(mm.fault(id, va, access));
         match op {
             Op::Write => any(mm.fault(id, at(0), Access::Write)),
             Op::WriteZero => any(mm.fault(id, at(2), Access::Write)),
@@ -638,6 +720,59 @@ impl<P: Paging> Scene<P> {
                 let _ = mm.pools().dissolve(free);
             }
             Op::OwnHuge => self.own_huge(),
+            Op::WriteObject => fault(of(ground::Place::Shared, 0), Access::Write),
+            Op::WriteObjectEmpty => fault(of(ground::Place::Shared, 100), Access::Write),
+            Op::ReadObject => fault(of(ground::Place::Private, 0), Access::Read),
+            Op::CopyObject => fault(of(ground::Place::Private, 0), Access::Write),
+            Op::LoadObject => see(ground::Place::Shared.page(0)),
+            Op::LoadPrivate => see(ground::Place::Private.page(ground::SEEN)),
+            Op::StoreObject => {
+                let stored = self.store(id, ground::Place::Shared.page(0), 79);
+                engine::observe(&format!("lane {lane}, operation {nth}: a store is {stored:?}"));
+            }
+            Op::StorePrivate => {
+                let stored = self.store(id, ground::Place::Private.page(ground::SEEN), 80);
+                engine::observe(&format!("lane {lane}, operation {nth}: a store is {stored:?}"));
+            }
+            Op::ChildObject => {
+                if let Some(child) = self.child(0) {
+                    any(mm.fault(child, of(ground::Place::Shared, 0), Access::Write));
+                    engine::border();
+                    any(mm.fault(child, of(ground::Place::Private, 1), Access::Write));
+                }
+            }
+            Op::PunchObject => any(mm.punch_object(self.object(), Pages::new(0), Pages::new(64))),
+            Op::ShrinkObject => any(mm.resize_object(self.object(), Pages::new(10))),
+            Op::RegrowObject => {
+                any(mm.resize_object(self.object(), Pages::new(0)));
+                engine::border();
+                any(mm.resize_object(self.object(), Pages::new(OBJECT_PAGES)));
+            }
+            Op::UnmapObject => any(mm.unmap(id, ground::Place::Shared.all())),
+            Op::UnmapPrivate => any(mm.unmap(id, ground::Place::Private.all())),
+            Op::MoveObject => self.move_object((ground::Place::Shared, ground::Place::Moved), 1),
+            Op::MovePrivate => {
+                self.move_object((ground::Place::Private, ground::Place::MovedPrivate), 1);
+            }
+            Op::MoveObjectOnto => self.move_object((ground::Place::Shared, ground::Place::Onto), 2),
+            Op::MapObject => {
+                let flags = Flags::READ_WRITE.with(Flags::SHARED);
+                if self.map_object(ground::Place::New, (0, OBJECT_PAGES), flags).is_ok() {
+                    engine::border();
+                    fault(of(ground::Place::New, 0), Access::Write);
+                }
+            }
+            Op::EndObject => any(mm.end_object(self.object())),
+            Op::CreateObject => {
+                let request = ObjectRequest { pages: Pages::new(4), ..Default::default() };
+                if let Ok(made) = mm.create_object(&request) {
+                    mm.end_object(made).expect("nobody else knows of it");
+                }
+            }
+            Op::PageOfObject => self.page_of_object(0),
+            Op::NewPageOfObject => self.page_of_object(100),
+            Op::SplitObject => self.on_object(|frame| any(mm.split_frame(frame, SplitInto::BASE))),
+            Op::RelocateObject => self.on_object(|frame| any(mm.relocate(frame))),
             Op::SetPolicy => {
                 mm.set_policy(Policy::always(Orders::of(Order::new(2).expect("a size"))));
                 engine::border();
@@ -671,6 +806,29 @@ impl<P: Paging> Scene<P> {
         if let Some(frame) = self.frame {
             work(frame);
         }
+    }
+    /// The same with the frame that the object's first page had.
+    fn on_object(&self, work: impl FnOnce(Frame)) {
+        if let Some((_, frame)) = self.object {
+            work(frame);
+        }
+    }
+    /// Moves so great a part of one place to the other.
+    fn move_object(&self, (from, to): (ground::Place, ground::Place), part: u64) {
+        let bytes = Bytes::new(OBJECT_PAGES * PAGE / part);
+        let to = Move::To(Va::new(to.start()));
+        any(self.mm.remap(self.id, range(from.start(), bytes.get()), bytes, to));
+    }
+    /// Has a page of the object for a moment, in which its frame stays what it is.
+    fn page_of_object(&self, page: u64) {
+        let Ok(Some(page)) = self.mm.object_page(self.object(), Pages::new(page), Access::Write)
+        else {
+            return;
+        };
+        let frame = FrameRange::new(page.frame(), Pages::new(1)).expect("it lies in memory");
+        self.machine.keep(frame);
+        engine::border();
+        self.machine.let_go(frame);
     }
     fn poison(&self, frame: Frame) {
         if self.mm.poison(frame) == Poisoned::Held {
@@ -712,6 +870,21 @@ impl<P: Paging> Scene<P> {
         let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
         let bytes = Bytes::new(pages * 2 * MB);
         self.mm.map(self.id, &MapRequest { place, bytes, flags, tag: 3 })
+    }
+    /// Maps pages `from..to` of the object at a place for it.
+    pub(crate) fn map_object(
+        &self,
+        at: ground::Place,
+        (from, to): (u64, u64),
+        flags: Flags,
+    ) -> Result<VaRange, foliant::space::MapError> {
+        let request = MapRequest {
+            place: Place::NoReplace(Va::new(at.start() + from * PAGE)),
+            bytes: Bytes::new((to - from) * PAGE),
+            flags,
+            tag: 6,
+        };
+        self.mm.map_object(self.id, &request, (self.object(), Pages::new(from)))
     }
     /// Maps kernel memory to the program.
     pub(crate) fn map_user(&self, place: Place) -> Result<VaRange, UserMapError> {
@@ -762,6 +935,9 @@ impl<P: Paging> Scene<P> {
         let _ = mm.vmalloc_info().count();
         let _ = mm.with_leaves(id, range(BASE, 2 * MB), |leaves| leaves.count());
         self.on_frame(|frame| any(mm.identity(frame)));
+        if let Some((object, _)) = self.object {
+            let _ = (mm.object_room(object), mm.object_pages(object), mm.object_policy());
+        }
     }
 
     /// Stores until it gets through, or the manager says that it will not.

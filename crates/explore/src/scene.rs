@@ -8,15 +8,16 @@
 use crate::board::Board;
 use crate::engine::{self, Body, Limits, Mode};
 use crate::ground::{
-    BASE, ELSEWHERE, FULL, GUESSES, GUESSES_BYTES, HUGE, LAST_HUGE, MB, Mm, PAGE, SHARED, SINGLE,
-    SINGLE_MAX, Scene, TREE, at, range,
+    self, BASE, ELSEWHERE, FULL, GUESSES, GUESSES_BYTES, HUGE, LAST_HUGE, MB, Mm, OBJECT_PAGES,
+    OBJECT_PLACE, OBJECTS, PAGE, SHARED, SINGLE, SINGLE_MAX, Scene, TREE, at, range,
 };
 use crate::machine::{self, Explored};
 use crate::operation::{self, Operation};
 use crate::plan::{Folios, Format, Plan};
 use foliant::fault::Orders;
 use foliant::frame::Kind;
-use foliant::manager::Setup;
+use foliant::manager::{NoPage, Setup};
+use foliant::object::ObjectRequest;
 use foliant::pool::Budget;
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
@@ -30,6 +31,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Pages that hold something.
 const FILLED: [u64; 5] = [0, 1, 20, 40, 300];
+/// Pages of an object that hold something.
+const OBJECT_FILLED: [u64; 4] = [0, 1, 20, 40];
 /// Everything that a program of a scene maps, but the further areas.
 const ALL: u64 = 512 * MB;
 
@@ -37,6 +40,7 @@ fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
     let blocks = plan.operations().any(Operation::needs_blocks);
     let memory = match (plan.folios, blocks) {
         _ if plan.areas > 0 || plan.operations().any(Operation::needs_pool) => 24,
+        (Folios::Huge, _) if plan.operations().any(Operation::needs_object) => 24,
         (Folios::Base | Folios::Small, false) => 8,
         (Folios::Auto, _) => 32,
         _ => 16,
@@ -56,6 +60,15 @@ fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
         spare.extend((0..2).filter_map(block));
     }
     (config, spare)
+}
+
+fn policy(plan: &Plan) -> Policy {
+    match plan.folios {
+        Folios::Base => Policy::BASE_ONLY,
+        Folios::Small => Policy::always(Orders::of(Order::new(4).expect("a size"))),
+        Folios::Auto => Policy::tuned(Orders::ANON),
+        Folios::Huge | Folios::Zeros => Policy::always(Orders::of(Order::SIZE_2M)),
+    }
 }
 
 impl<P: Paging> Scene<P> {
@@ -82,12 +95,7 @@ impl<P: Paging> Scene<P> {
         (0..SINGLE_MAX).find(takes).expect("what is idle is taken in the end")
     }
     fn built(plan: &Plan) -> Scene<P> {
-        let policy = match plan.folios {
-            Folios::Base => Policy::BASE_ONLY,
-            Folios::Small => Policy::always(Orders::of(Order::new(4).expect("a size"))),
-            Folios::Auto => Policy::tuned(Orders::ANON),
-            Folios::Huge | Folios::Zeros => Policy::always(Orders::of(Order::SIZE_2M)),
-        };
+        let policy = policy(plan);
         let (mut config, spare) = config(plan);
         let first = config.memory.clone();
         config.memory.extend(spare.iter().copied());
@@ -127,6 +135,7 @@ impl<P: Paging> Scene<P> {
             huge: Cell::new(own),
             mapped_huge: None,
             own,
+            object: None,
             is_mapped: Cell::new(false),
         };
         scene.fill(plan);
@@ -207,6 +216,9 @@ impl<P: Paging> Scene<P> {
         if plan.operations().any(|op| op == Operation::RefillHuge) {
             let _ = mm.fault(id, LAST_HUGE, Access::Write);
         }
+        if plan.operations().any(Operation::needs_object) {
+            self.fill_object(plan, policy(plan));
+        }
         // Other CPUs have some pages cached, and others not.
         for cpu in 1..self.cpus {
             self.machine.on(cpu, || [20, 40].map(|page| self.load(id, page)));
@@ -224,6 +236,40 @@ impl<P: Paging> Scene<P> {
             let order = Order::SIZE_2M;
             free.into_iter().for_each(|block| mm.take_back(block, order).expect("it was lent"));
         }
+    }
+    /// Makes the object, with folios of the plan's size, and has it mapped.
+    fn fill_object(&mut self, plan: &Plan, policy: Policy) {
+        let (mm, id) = (self.mm, self.id);
+        mm.set_object_policy(policy);
+        let request = ObjectRequest { pages: Pages::new(OBJECT_PAGES), ..Default::default() };
+        let object = mm.create_object(&request).expect("there is memory");
+        self.object = Some((object, self.own));
+        let all = (0, OBJECT_PAGES);
+        let shared = Flags::READ_WRITE.with(Flags::SHARED);
+        self.map_object(ground::Place::Shared, all, shared).expect("there is room");
+        self.map_object(ground::Place::Private, all, Flags::READ_WRITE).expect("there is room");
+        if plan.operations().any(|op| op == Operation::MoveObjectOnto) {
+            let rest = (OBJECT_PAGES / 2, OBJECT_PAGES);
+            self.map_object(ground::Place::Onto, rest, shared).expect("there is room");
+        }
+        for page in OBJECT_FILLED {
+            let at = ground::Place::Shared.page(page);
+            self.store(id, at, 2000 + page).expect("there is memory");
+        }
+        // A page is the program's own, another one is seen by it, and a third is not.
+        self.store(id, ground::Place::Private.page(1), 3001).expect("there is memory");
+        let kernels = mm.object_page(object, Pages::new(ground::SEEN), Access::Write);
+        assert!(kernels.is_ok_and(|page| page.is_some()), "there is memory");
+        for cpu in 0..self.cpus {
+            let pages = [
+                ground::Place::Private.page(20),
+                ground::Place::Private.page(ground::SEEN),
+                ground::Place::Shared.page(20),
+            ];
+            self.machine.on(cpu, || pages.map(|page| self.load(id, page)));
+        }
+        let first = mm.frame_at(id, Va::new(ground::Place::Shared.start()));
+        self.object = Some((object, first.expect("it was stored to")));
     }
     /// Runs all lanes, and judges; the process has nothing more to do then.
     pub(crate) fn play(self, plan: &Plan, (board, mode, limits): (Board, Mode, Limits)) {
@@ -314,6 +360,26 @@ impl<P: Paging> Scene<P> {
             if area.flags.has(Flags::KERNEL) && self.mm.identity(frame).kind() != Kind::Kernel {
                 engine::fail("a page of the program's own is in an area of kernel memory");
             }
+            if area.flags.has(Flags::OBJECT) {
+                self.check_object(va, frame, is_writable, area.flags);
+            }
+        }
+    }
+    /// What an area of the object maps shared is what the object has there, and what a program may
+    /// write in a private area is not.
+    fn check_object(&self, va: Va, frame: Frame, is_writable: bool, flags: Flags) {
+        let page = Pages::new((va.get() - OBJECTS) % OBJECT_PLACE / PAGE);
+        let had = match self.mm.object_page(self.object(), page, Access::Read) {
+            Err(NoPage::NoObject | NoPage::Broken(_)) => return, // nobody can ask it any more
+            Ok(had) => had.map(|page| page.frame()),
+            Err(_) => None,
+        };
+        match flags.has(Flags::SHARED) {
+            true if had != Some(frame) => engine::fail("what is shared is not the object's"),
+            false if had == Some(frame) && is_writable => {
+                engine::fail("a page of the object is written to privately");
+            }
+            _ => {}
         }
     }
     fn check_contents(&self, nth: usize, space: SpaceId) {
@@ -323,6 +389,15 @@ impl<P: Paging> Scene<P> {
             let flags = self.mm.area(space, at(page)).map(|area| area.flags);
             let held = flags.map(|_| self.load(space, page));
             engine::observe(&format!("space {nth}, page {page}: {flags:?} {held:?}"));
+        }
+        if self.object.is_some() {
+            let places = ground::Place::ALL.into_iter();
+            for page in
+                places.flat_map(|at| [0, 1, 20, ground::SEEN, 100].map(|page| at.page(page)))
+            {
+                let held = self.mm.area(space, at(page)).map(|_| self.load(space, page));
+                engine::observe(&format!("space {nth}, page {page}: {held:?}"));
+            }
         }
         self.mm.switch(Some(self.id)).expect("it is there");
     }
@@ -353,6 +428,9 @@ impl<P: Paging> Scene<P> {
             if let Err(why) = mm.end(*space) {
                 engine::fail(&format!("a space does not end: {why}"));
             }
+        }
+        if let Some((object, _)) = self.object {
+            let _ = mm.end_object(object);
         }
         // What the embedder has mapped by hand stays mapped, and so it stays the embedder's.
         let own = (!self.is_mapped.get()).then_some((self.own, Order::BASE));

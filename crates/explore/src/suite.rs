@@ -35,7 +35,26 @@ fn is_apart(operation: Operation) -> bool {
             | Op::FillFull
             | Op::FillSurplus
             | Op::RefillHuge
-    )
+    ) || operation.needs_object()
+}
+
+/// Operations that operations on objects are tried with, besides each other.
+const BESIDE_OBJECTS: [Operation; 5] =
+    [Op::Fork, Op::EndChild, Op::Compact, Op::ShrinkDeferred, Op::Look];
+
+/// Every two operations on an object, on one size of folios, with so many children.
+pub fn objects(folios: Folios, forks: usize) -> Vec<Plan> {
+    let fits = |op: &Operation| forks > 0 || !op.needs_child();
+    let on_object = |op: &Operation| op.needs_object();
+    let firsts = Operation::ALL.iter().copied().filter(on_object).filter(fits);
+    let all: Vec<Operation> =
+        firsts.clone().chain(BESIDE_OBJECTS.into_iter().filter(fits)).collect();
+    let mut plans = Vec::new();
+    for (nth, first) in firsts.enumerate() {
+        let with = |second: &Operation| Plan::of(folios, forks, &[first, *second]);
+        plans.extend(all[nth..].iter().map(with));
+    }
+    plans
 }
 
 /// Every two operations, on one size of folios, with so many children; on those whose size the

@@ -45,7 +45,7 @@ impl error::Error for Errno {}
 impl From<RangeError> for Errno {
     fn from(why: RangeError) -> Errno {
         match why {
-            RangeError::NoSpace => Errno(errno::ESRCH),
+            RangeError::NoSpace | RangeError::NoObject => Errno(errno::ESRCH),
             RangeError::Empty | RangeError::Misaligned(_) | RangeError::Cuts(..) => Errno::INVAL,
             RangeError::Huge(_) => Errno::INVAL,
             RangeError::Ceiling(..) => Errno(errno::EACCES),

@@ -17,7 +17,7 @@
 //! The rooms stand here in dependency order. Each uses only those before it, through their
 //! `mod.rs`:
 //! [`frame`], [`folio`], [`table`], `stock`, `ranges`, `flush`, [`zero`], [`memmap`], [`pool`],
-//! [`vmap`], `rmap`, [`space`], [`fault`], [`split`], [`compact`], [`manager`], and behind the
+//! [`vmap`], `rmap`, [`space`], [`object`], [`fault`], [`split`], [`compact`], [`manager`], and behind the
 //! feature `x86_64` the traits of the crate of that name (`adapt`).
 //!
 //! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
@@ -37,6 +37,7 @@ mod flush;
 pub mod frame;
 pub mod manager;
 pub mod memmap;
+pub mod object;
 pub mod pool;
 mod ranges;
 mod rmap;

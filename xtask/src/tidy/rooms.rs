@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 /// The rooms, in dependency order: each may use those before it. They are folders of
 /// `crates/mm/src`, or crates.
-const ROOMS: [&str; 19] = [
+const ROOMS: [&str; 20] = [
     "sync", "claim", "frame", "folio", "table", "stock", "ranges", "flush", "zero", "memmap",
-    "pool", "vmap", "rmap", "space", "fault", "split", "compact", "manager", "adapt",
+    "pool", "vmap", "rmap", "space", "object", "fault", "split", "compact", "manager", "adapt",
 ];
 
 /// The rooms that are crates of their own.

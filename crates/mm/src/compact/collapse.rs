@@ -24,7 +24,7 @@
 use crate::flush::Gather;
 use crate::folio::Class;
 use crate::frame::Claim;
-use crate::space::{Space, level_of};
+use crate::space::{Area, Flags, Space, level_of};
 use crate::split::{
     LIST_MAX, MigrationBatch, MoveGrain, SplitError, SplitInto, SplitRequest, Splitter, Went,
 };
@@ -214,7 +214,8 @@ impl<'s, 'm, M: Machine, P: Paging> Collapse<'_, 's, 'm, M, P> {
         let (stock, space, va) = (self.splitter.stock, self.space, self.range.start());
         let (tables, level) = (space.tables(stock), level_of(self.order));
         let writer = space.writer.lock(stock.machine, outside);
-        let area = space.areas.find(stock.machine, va).filter(|area| area.range.covers(self.range));
+        let suits = |area: &Area| area.range.covers(self.range) && !area.flags.has(Flags::OBJECT);
+        let area = space.areas.find(stock.machine, va).filter(suits);
         let freeze = |pa: Pa, attrs: Attrs| {
             let is_ours = pa.frame() == first && attrs.has(Attrs::EXCLUSIVE);
             is_ours && stock.freeze_pages(first, self.order)
@@ -234,7 +235,7 @@ impl<'s, 'm, M: Machine, P: Paging> Collapse<'_, 's, 'm, M, P> {
             (gather.flush(), gone)
         });
         table.into_iter().for_each(|table| space.deposit(stock, table));
-        stock.fuse((first, self.order), space.member.origin(va, area.offset));
+        stock.fuse((first, self.order), space.member.origin(va, area.own_offset()));
         let gone = gone.map(|(flushed, gone)| {
             let What::Mapped { pa, attrs } = gone.run.what else {
                 unreachable!("they were leaves")

@@ -43,6 +43,26 @@ struct Prepared {
     deposit: Option<Claim>,
 }
 
+/// What is counted of a size.
+struct FolioEvents {
+    alloc: SizeEvent,
+    fallback: SizeEvent,
+    refused: SizeEvent,
+}
+
+impl FolioEvents {
+    const ANON: FolioEvents = FolioEvents {
+        alloc: SizeEvent::AnonFaultAlloc,
+        fallback: SizeEvent::AnonFaultFallback,
+        refused: SizeEvent::AnonFaultFallbackCharge,
+    };
+    const SHMEM: FolioEvents = FolioEvents {
+        alloc: SizeEvent::ShmemAlloc,
+        fallback: SizeEvent::ShmemFallback,
+        refused: SizeEvent::ShmemFallbackCharge,
+    };
+}
+
 /// What becomes of it.
 #[derive(Clone, Copy)]
 enum Becomes {
@@ -281,24 +301,29 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.offers.keep_block(self.stock, claim);
     }
     /// A table to be kept for the split of a leaf of `level`, which a large one needs (space::S4).
-    fn table_for(&self, level: Level) -> Result<Option<Claim>, NoRecord> {
+    pub(super) fn table_for(&self, level: Level) -> Result<Option<Claim>, NoRecord> {
         let claim = || self.stock.claim_charged(&self.space.charge, Owner::Table);
         (level > Level::BASE).then(claim).transpose()
     }
     /// Gives it back.
-    fn drop_table(&self, deposit: Option<Claim>) {
+    pub(super) fn drop_table(&self, deposit: Option<Claim>) {
         let charge = &self.space.charge;
         deposit.into_iter().for_each(|table| self.stock.release_charged(charge, table));
     }
 
+    /// What folios of the space are counted as.
+    #[inline(always)]
+    fn counts(&self) -> FolioEvents {
+        if self.space.is_object() { FolioEvents::SHMEM } else { FolioEvents::ANON }
+    }
     fn count_skip(&self, order: Order, skip: &Skip) {
         match skip {
             _ if order == Order::BASE => {} // there is nothing to step down to
             Skip::Unsuitable | Skip::Changed | Skip::Uncleared(_) => {}
-            Skip::NoBlock => self.stock.count_size(order, SizeEvent::AnonFaultFallback),
+            Skip::NoBlock => self.stock.count_size(order, self.counts().fallback),
             Skip::NoCharge => {
-                self.stock.count_size(order, SizeEvent::AnonFaultFallback);
-                self.stock.count_size(order, SizeEvent::AnonFaultFallbackCharge);
+                self.stock.count_size(order, self.counts().fallback);
+                self.stock.count_size(order, self.counts().refused);
             }
         }
     }
@@ -373,7 +398,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// Looks without a lock whether a range is empty, so that no folio is prepared in vain. The
     /// page accessed is empty: nothing was `found` for it.
-    fn is_empty(&self, range: VaRange, level: Level, found: &Found) -> bool {
+    pub(super) fn is_empty(&self, range: VaRange, level: Level, found: &Found) -> bool {
         match (found.level > Level::BASE, level > Level::BASE) {
             (true, _) => true, // no table is there yet, nor anything that it would hold
             (false, true) => false,
@@ -405,15 +430,14 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let (block, pages) = (claim.order(), claim.order().pages().get());
         let level = level_of(block);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
-        let origin = |va| self.space.member.origin(va, area.offset);
+        // Of an object's area nothing is found that leads here.
+        let origin = self.space.member.origin(range.start(), area.own_offset());
         // References come before entries (frame::descriptor::D2).
         let (order, head) = match becomes {
-            Becomes::Folio => (block, self.stock.enlist(claim, pages, origin(range.start()))),
-            Becomes::Guess => {
-                (block, self.stock.enlist_guessed(claim, pages, origin(range.start())))
-            }
+            Becomes::Folio => (block, self.stock.enlist(claim, pages, origin)),
+            Becomes::Guess => (block, self.stock.enlist_guessed(claim, pages, origin)),
             Becomes::Pages => {
-                let origin = |nth| origin(range.start().add(nth * FRAME_BYTES));
+                let origin = |nth| origin.piece(Pages::new(nth));
                 (Order::BASE, self.stock.enlist_pages(claim, origin))
             }
         };
@@ -449,7 +473,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 }
             }
         }
-        self.stock.count_size_by(order, SizeEvent::AnonFaultAlloc, folios);
+        self.stock.count_size_by(order, self.counts().alloc, folios);
         Step::Done(Outcome::Mapped(block))
     }
 }

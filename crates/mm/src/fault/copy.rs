@@ -3,7 +3,7 @@
 use super::{Fault, Outcome, Refusal, Step};
 use crate::folio::Class;
 use crate::frame::{Flag, Kind, Unmapped};
-use crate::space::{Agreed, Area, attrs};
+use crate::space::{Agreed, Area, Flags, attrs};
 use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
@@ -52,12 +52,22 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// Whether every entry that names the folio is this space's (space::S5). While the table is
     /// locked its entries do not become shared; entries outside of this table count as others'.
-    fn is_ours(&self, agreed: &Agreed<'_, 'm, M, P>, (pa, attrs): (Pa, Attrs)) -> bool {
+    fn is_ours(
+        &self,
+        area: &Area,
+        agreed: &Agreed<'_, 'm, M, P>,
+        (pa, attrs): (Pa, Attrs),
+    ) -> bool {
         if attrs.has(Attrs::EXCLUSIVE) {
             return true;
         }
         let identity = self.stock.identity(pa.frame());
         let (head, pages) = (identity.head(pa.frame()), identity.order().pages());
+        // A page that has left its object is on its way out of here too, if nobody else has it.
+        let is_object = area.flags.has(Flags::OBJECT);
+        if is_object && self.stock.origin(head).tree != self.space.member.tree() {
+            return false;
+        }
         let references = self.stock.references(head);
         if agreed.level() > Level::BASE {
             return references == pages.get();
@@ -87,7 +97,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Some(Step::Again);
         };
         match self.stock.machine.rules().replace {
-            Replace::InPlace if self.is_ours(&agreed, (pa, attrs)) => agreed.update(writable),
+            Replace::InPlace if self.is_ours(area, &agreed, (pa, attrs)) => agreed.update(writable),
             // An exclusive entry stays exclusive over a break. A shared page with no other owner
             // left may have one again after the break, so it is copied.
             Replace::BreakBeforeMake if attrs.has(Attrs::EXCLUSIVE) && level == Level::BASE => {
@@ -141,7 +151,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 zero::copy_page(self.stock.machine, from.pa(), &claim);
                 self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
             }
-            let head = self.stock.enlist(claim, 1, self.space.member.origin(self.va, area.offset));
+            let head = self.stock.enlist(
+                claim,
+                1,
+                self.space.member.origin(self.va, area.offset(self.stock)),
+            );
             let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
             P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
         });

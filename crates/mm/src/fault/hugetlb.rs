@@ -97,6 +97,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Step::Need(Need::Clear(self.va, order));
         }
         match found.entry {
+            Entry::None if area.flags.has(Flags::OBJECT) => self.huge_of_object(area, order, found),
             Entry::None if area.flags.reserved().is_some() => {
                 self.missing(area, found, Ground::Reserved)
             }

@@ -4,6 +4,7 @@
 //!   area ─▶ entry? ── none ───── read ──▶ shared zeros: 2 MiB where a folio of that size may be, else a page
 //!     │        │         └────── write ─▶ orders allowed, largest first:
 //!     │        │                          fits the area ▸ range empty ▸ block ▸ charge ─▶ clear ─▶ publish
+//!     │        ├── none, of an object ─▶ its folio, or a copy of a page of it (`object`)
 //!     │        ├── zeros of 2 MiB, write ▶ a folio in their place; else split into pages of zeros
 //!     │        └── read-only ─── write ─▶ exclusive or last owner: make writable; else copy one page
 //!     └── none ─▶ refused
@@ -74,6 +75,7 @@ mod anonymous;
 mod copy;
 mod defrag;
 mod hugetlb;
+mod object;
 mod policy;
 mod tuned;
 
@@ -91,7 +93,7 @@ pub(crate) use policy::Switches;
 
 use crate::frame::Claim;
 use crate::pool::Ground;
-use crate::space::{Area, Flags, Seen, SeenTables, Space};
+use crate::space::{Area, Flags, Seen, SeenTables, Space, SpaceId};
 use crate::stock::{Event, Stock, Turn};
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use core::cell::Cell;
@@ -145,6 +147,8 @@ pub enum Refusal {
     NoRight(Va, Access),
     /// A guard lies there.
     Guard(Va),
+    /// The object that is mapped there ends before.
+    Beyond(Va),
     /// Kernel memory was mapped there and is not any more: no fault brings it back.
     Kernel(Va),
     /// The page there was to be copied, and its memory was reported broken: it is not read.
@@ -192,6 +196,8 @@ pub(crate) struct Offers {
     pub(crate) page: Cell<Option<Offer>>,
     /// A block for a folio.
     pub(crate) block: BlockOffer,
+    /// The space of the object that a page is asked of ([`Need::OfObject`]).
+    pub(crate) object: Cell<Option<SpaceId>>,
     work: Cell<Option<Turn>>,
 }
 
@@ -253,6 +259,8 @@ pub(crate) enum Need {
     Copy,
     /// Empty tables are in the place of a huge page at this address.
     Clear(Va, Order),
+    /// A page of the object in [`Offers::object`], at this address of its space.
+    OfObject(Va),
     /// The folio is being split or moved by another CPU, or a flush is pending that the fault has
     /// to see the end of: the face relaxes (`Cpus::relax`), and the fault begins anew.
     Wait,
@@ -305,6 +313,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::None if area.flags.has(Flags::USERFAULT) => {
                 Step::Done(Outcome::Userfault(self.va))
             }
+            Entry::None if area.flags.has(Flags::OBJECT) => self.of_object(area, found),
             Entry::None if self.access == Access::Write => self.anonymous(area, found),
             Entry::None => self.zero(area, found),
             Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),

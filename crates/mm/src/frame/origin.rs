@@ -34,6 +34,10 @@ impl AnonOffset {
         let pages = (from.get() / FRAME_BYTES).wrapping_sub(to.get() / FRAME_BYTES);
         AnonOffset(self.0.wrapping_add(pages) & MASK)
     }
+    /// With which the page at `va` has this index.
+    pub(crate) const fn between(va: Va, index: Index) -> AnonOffset {
+        AnonOffset(index.0.wrapping_sub(va.get() / FRAME_BYTES) & MASK)
+    }
     /// As a number of 48 bits.
     pub(crate) const fn word(self) -> u64 {
         self.0
@@ -55,9 +59,17 @@ impl Index {
     pub(crate) const fn of(va: Va, offset: AnonOffset) -> Index {
         Index((va.get() / FRAME_BYTES).wrapping_add(offset.0) & MASK)
     }
+    /// Of the page with this number of an object.
+    pub(crate) const fn of_object(page: u64) -> Index {
+        Index(page & MASK)
+    }
     /// Where it is in an area with `offset`. It need not be an address of the user half.
     pub(crate) const fn at(self, offset: AnonOffset) -> Va {
         Va::new((self.0.wrapping_sub(offset.0) & MASK) * FRAME_BYTES)
+    }
+    /// The number of the page, of an object.
+    pub(crate) const fn page(self) -> u64 {
+        self.0
     }
     /// The index so many pages further on.
     pub(crate) const fn add(self, pages: Pages) -> Index {

@@ -5,7 +5,7 @@ use super::Manager;
 use crate::folio::Disagreement;
 use crate::frame::{Flag, Kind, References};
 use crate::pool::{PoolAudit, SIZES};
-use crate::space::{self, Area, Flags, SpaceId, user_half};
+use crate::space::{self, Area, Flags, ObjectId, SpaceId, user_half};
 use crate::split;
 use crate::stock::{Event, SizeEvent};
 use crate::sync::Ordering;
@@ -147,6 +147,16 @@ pub enum AuditError {
         /// What guesses say.
         counted: u64,
     },
+    /// An attachment has other pages than areas have of it, or an object other attachments than it
+    /// counts.
+    Attachments {
+        /// The space, or that of the object.
+        space: SpaceId,
+        /// Attachments that are on the object's list.
+        kept: u64,
+        /// Those that it counts.
+        counted: u64,
+    },
     /// An entry names a frame that is in no folio.
     Stray(Frame),
     /// A group of entries is not whole, its entries differ, or they map more than one folio.
@@ -260,6 +270,12 @@ impl fmt::Display for AuditError {
             AuditError::Idle { stated, counted } => {
                 write!(f, "{stated} pages are counted as idle, guesses have {counted}")
             }
+            AuditError::Attachments { space, kept, counted } => {
+                write!(
+                    f,
+                    "attachments of {space:?} disagree with areas, or with the object: {kept} are listed, {counted} counted"
+                )
+            }
             AuditError::Stray(frame) => write!(f, "an entry names {frame}, which is in no folio"),
             AuditError::Group { space, va } => {
                 write!(f, "the group of entries at {va} of {space:?} is not whole")
@@ -286,6 +302,18 @@ struct Counted {
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// All spaces that live. Nobody is at work.
     pub fn spaces(&self) -> impl Iterator<Item = SpaceId> {
+        self.found().filter(|id| !id.is_object())
+    }
+    /// All objects that have their names. Nobody is at work.
+    pub fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        let named = |id: SpaceId| ObjectId::from_parts(id.frame(), id.stamp());
+        self.object_spaces().map(named).filter(|id| id.pin(&self.stock).is_some())
+    }
+    fn object_spaces(&self) -> impl Iterator<Item = SpaceId> {
+        self.found().filter(|id| id.is_object())
+    }
+    /// All spaces, those of objects as well.
+    fn found(&self) -> impl Iterator<Item = SpaceId> {
         let found = |frame| SpaceId::found(&self.stock, frame);
         self.ranges().flat_map(|range| range.iter()).filter_map(found)
     }
@@ -295,14 +323,15 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         self.stock.folios.validate().map_err(AuditError::Allocator)?;
         let mut audit = Audit::default();
         let mut entries = 0;
-        for id in spaces {
-            let Counted { pages, pooled, leaves } = self.count_entries(*id)?;
-            let (stated, counted) = (self.pages(*id).unwrap_or_default(), Pages::new(pages));
+        for id in spaces.iter().copied().chain(self.object_spaces()) {
+            let Counted { pages, pooled, leaves } = self.count_entries(id)?;
+            let (stated, counted) = (self.pages(id).unwrap_or_default(), Pages::new(pages));
             if stated != counted {
-                return Err(AuditError::Pages { space: *id, stated, counted });
+                return Err(AuditError::Pages { space: id, stated, counted });
             }
             entries += pages;
-            self.count_records(*id, Pages::new(pages - pooled), leaves)?;
+            self.count_records(id, Pages::new(pages - pooled), leaves)?;
+            self.count_attachments(id)?;
         }
         self.count_own(spaces, &mut audit);
         audit.mapped = Pages::new(entries);
@@ -348,6 +377,36 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         }
     }
 
+    /// Compares the attachments of a space with its areas, and those of an object with how many say
+    /// that they keep it.
+    fn count_attachments(&self, id: SpaceId) -> Result<(), AuditError> {
+        let Some(space) = id.pin(&self.stock) else { return Ok(()) };
+        let attachments = || space.member.attachments.each(&self.stock);
+        let all = || space.areas.overlapping(self.stock.machine, user_half::<P>());
+        let has = |name| {
+            all()
+                .filter(move |area| area.attachment() == Some(name))
+                .map(|area| area.range.pages().get())
+        };
+        let agrees = attachments().all(|attached| {
+            attached.pages() > 0 && has(attached.name()).sum::<u64>() == attached.pages()
+        });
+        let known = |area: Area| {
+            area.attachment()
+                .is_none_or(|name| attachments().any(|attached| attached.name() == name))
+        };
+        let mut kept = 0;
+        let mut at = space.member.first_attachment(&self.stock);
+        while let Some(pin) = at {
+            kept += 1;
+            at = pin.behind(&self.stock);
+        }
+        if agrees && all().all(known) && kept == space.attachments_counted() {
+            return Ok(());
+        }
+        Err(AuditError::Attachments { space: id, kept, counted: space.attachments_counted() })
+    }
+
     /// Counts tables and records, but for those of kernel ranges.
     fn count_own(&self, spaces: &[SpaceId], audit: &mut Audit) {
         let kernel = self.own.map(|range| self.stock.kernel.count(range).get());
@@ -368,6 +427,11 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                     || spaces[..nth].iter().any(|id| tree(id) == Some(home))
             };
             records += own.tree.map_or(0, |home| u64::from(!is_counted(home)));
+        }
+        for object in self.object_spaces().filter_map(|id| id.pin(&self.stock)) {
+            let own = object.recount_own(&self.stock);
+            tables += own.tables.get();
+            records += own.records.get();
         }
         audit.tables = Pages::new(tables);
         audit.records = Pages::new(records);

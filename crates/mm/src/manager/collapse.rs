@@ -75,7 +75,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         let whole = VaRange::sized(va, order.bytes()).ok_or(CollapseError::Unsuitable(va))?;
         let suits = |flags: Flags| {
-            let off = Flags::NOHUGEPAGE.with(Flags::USERFAULT).with(Flags::KERNEL);
+            // What an object has is not the space's to replace, and what is missing is no zeros.
+            let others = Flags::KERNEL.with(Flags::OBJECT);
+            let off = Flags::NOHUGEPAGE.with(Flags::USERFAULT).with(others);
             flags.has(Flags::READ_WRITE)
                 && flags.and(off) == Flags::NONE
                 && flags.huge_order().is_none()

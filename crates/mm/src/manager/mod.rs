@@ -23,6 +23,7 @@ mod collapse;
 mod compact;
 mod kernel;
 mod look;
+mod object;
 mod pool;
 mod setup;
 mod split;
@@ -34,6 +35,7 @@ pub use audit::{Audit, AuditError};
 pub use collapse::{CollapseLimits, Scanned};
 pub use kernel::{KernelMapError, NotLent};
 pub use look::{Entries, KernelTables};
+pub use object::{NoPage, ObjectPage};
 pub use setup::{BootPages, Setup, SetupError, VmapSetup};
 pub use vmap::UserMapError;
 
@@ -67,6 +69,8 @@ const GROWTH_GAP: Bytes = Bytes::new(256 * FRAME_BYTES);
 pub struct Manager<'m, M, P> {
     stock: Stock<'m, M, P>,
     switches: Switches,
+    /// Those of objects.
+    object_switches: Switches,
     /// The first frame number that no memory can have.
     end: Frame,
     /// Kernel addresses that the manager alone maps: descriptors and kernel ranges.
@@ -192,9 +196,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.copying_top(make).map_err(SpaceError::from)
     }
     fn stamp(&self) -> u32 {
-        // 0 stands for no space. A stamp repeats after 2^32 - 1 spaces; a name repeats only if the
+        // 0 stands for no space. A stamp repeats after 2^31 - 1 spaces; a name repeats only if the
         // frame is the same too.
-        (self.stamps.fetch_add(1, Ordering::Relaxed) % u64::from(u32::MAX)) as u32 + 1
+        (self.stamps.fetch_add(1, Ordering::Relaxed) % u64::from(u32::MAX >> 1)) as u32 + 1
     }
 
     /// A second space with the same areas and pages; a page is copied when either side writes it.
@@ -230,6 +234,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             last_look = Some(self.stock.last_look(&mut Outside::at_the_face()));
         };
         drop(last_look); // it is held over looks, and over nothing longer (stock::work)
+        space::collect(&self.stock, &space);
         self.collect();
         done
     }
@@ -247,6 +252,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn unmap(&self, id: SpaceId, range: VaRange) -> Result<(), RangeError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
         space::unmap(&self.stock, &space, range, &mut Steps::at_the_face())?;
+        space::collect(&self.stock, &space);
         self.collect();
         Ok(())
     }
@@ -267,6 +273,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     ) -> Result<VaRange, RemapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
         let done = space::remap(&self.stock, &space, old, bytes, to, &mut Steps::at_the_face());
+        space::collect(&self.stock, &space);
         self.collect(); // the target may have been emptied in any case
         done
     }
@@ -358,7 +365,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Runs a fault to its end. It has nothing in hand then.
     #[inline]
-    fn look(&self, id: SpaceId, demand: Demand, outside: &mut Outside) -> Outcome {
+    pub(super) fn look(&self, id: SpaceId, demand: Demand, outside: &mut Outside) -> Outcome {
         let offers = Offers::default();
         match self.attempt(id, demand, &offers, outside) {
             Ok(outcome) if outcome != Outcome::OutOfMemory && offers.are_untouched() => outcome,
@@ -384,7 +391,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             match got {
                 Ok(Outcome::OutOfMemory) if self.relieve() => {}
                 Ok(outcome) => return outcome,
-                Err(need) => match self.supply(id, need, offers, outside) {
+                Err(need) => match self.supply((id, demand.va), need, offers, outside) {
                     Ok(()) => {}
                     Err(outcome) => return outcome,
                 },
@@ -405,7 +412,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let Some(space) = id.peek(&self.stock) else {
             return Ok(Outcome::Refused(Refusal::NoSpace));
         };
-        Fault::new(&self.stock, space, &self.switches, demand, offers).run()
+        let switches = if id.is_object() { &self.object_switches } else { &self.switches };
+        Fault::new(&self.stock, space, switches, demand, offers).run()
     }
 
     /// Extends the area above `va` downwards to it, if it grows and the gap below stays.
@@ -457,6 +465,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Sets them. Faults at work keep what they saw, unless they begin anew (fault::E2).
     pub fn set_policy(&self, policy: Policy) {
         self.switches.store(policy);
+    }
+    /// The switches of sizes for folios of objects (`shmem_enabled`).
+    pub fn object_policy(&self) -> Policy {
+        self.object_switches.load()
+    }
+    /// Sets them, as [`set_policy`](Manager::set_policy).
+    pub fn set_object_policy(&self, policy: Policy) {
+        self.object_switches.store(policy);
     }
     /// What a fault does where no block is free for a large folio.
     pub fn defrag(&self) -> Defrag {

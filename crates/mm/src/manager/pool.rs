@@ -1,15 +1,15 @@
 //! The pools of huge pages, as the face shows them.
 
-use super::{BootPages, Manager};
+use super::{BootPages, Manager, object};
 use crate::compact::CompactRequest;
-use crate::fault::{BlockOffer, Defrag, Need, Offer, Offers, Outcome};
+use crate::fault::{Access, BlockOffer, Defrag, Demand, Need, Offer, Offers, Outcome, Refusal};
 use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, ResizeEnd, Resized, Taken};
 use crate::space::{self, MapError, MapRequest, Space, SpaceId, Steps};
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Clearing};
 use foliant_machine::Machine;
-use foliant_units::{Frame, Order, Pages};
+use foliant_units::{Frame, Order, Pages, Va};
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// The pools: everything that can be done with them.
@@ -93,7 +93,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Sees to what a fault needs, or says how the fault ends where that is not to be had.
     pub(super) fn supply(
         &self,
-        id: SpaceId,
+        (id, va): (SpaceId, Va),
         need: Need,
         offers: &Offers,
         outside: &mut Outside,
@@ -124,6 +124,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     }
                     Taken::Nothing => return Err(Outcome::NoHugePage(order)),
                 }
+            }
+            Need::OfObject(at) => {
+                let object = offers.object.take().expect("it is asked for with its object");
+                // Should it be refused memory, the fault that asks looks once more (fault::E7).
+                let ended = self.look(object, Demand::page(at, Access::Write), outside);
+                return object::made(ended).map_err(|outcome| match outcome {
+                    Outcome::Refused(_) => Outcome::Refused(Refusal::Beyond(va)),
+                    other => other,
+                });
             }
             Need::Clear(va, order) => {
                 if let Some(space) = id.pin(&self.stock) {

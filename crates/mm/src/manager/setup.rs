@@ -266,6 +266,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             mapping: Patient::default(),
             has_spaces: AtomicU64::new(0),
             switches: Switches::new(setup.policy),
+            object_switches: Switches::new(Policy::BASE_ONLY),
             stamps: AtomicU64::new(0),
             homes: AtomicU64::new(lines.frames.get()),
             area_limit: setup.areas,

@@ -20,7 +20,8 @@
 //! **Invariants**
 //! - R1. An entry that names a frame of an anonymous folio, or is its migration entry, is in a
 //!   member of the folio's fork tree, at the address that the frame's index has under one of the
-//!   member's offsets.
+//!   member's offsets; or, where the folio is an object's, in the space of one of the object's
+//!   attachments, at the address that the index has under the attachment's.
 //! - R2. A member is linked before its first entry is made and unlinked after its last one was
 //!   flushed and dropped. So while a folio counts entries its fork tree has members, and the first
 //!   member's record is there.
@@ -34,9 +35,9 @@
 //!   and others are taken for the creator's line. A walk that looks for migration entries passes no
 //!   member over: it goes through all of them from the first one on, and those that hold migration
 //!   entries stay.
-//! - R6. A pinned member is on its fork tree's list: it is taken off when nobody has it pinned, and
-//!   from the moment that it wants to leave nobody new pins it. So a walker that has a member
-//!   pinned finds the one behind it under the fork tree's lock.
+//! - R6. A pinned member or attachment is on its fork tree's list: it is taken off when nobody has
+//!   it pinned, and from the moment that it wants to leave nobody new pins it. So a walker that has
+//!   one pinned finds the one behind it under the fork tree's lock.
 //!
 //! **What a pin keeps whole**: the member's record and place on the list (R6), the root of its
 //! tables, and its list of offsets, whose places are only added to (`offsets::H1`). It does not
@@ -50,9 +51,11 @@
 //!
 //! **Not here**: what is done with the entries (`split`), areas (`space`).
 
+mod attachment;
 mod offsets;
 mod tree;
 mod walk;
 
+pub(crate) use attachment::{Attachment, AttachmentName, Distances};
 pub(crate) use tree::{Last, Member, Pin};
 pub(crate) use walk::relatives;

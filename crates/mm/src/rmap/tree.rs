@@ -1,12 +1,14 @@
 #![allow(unsafe_code)]
 //! Members of fork trees: what a space's record begins with.
 
+use super::attachment::{Attachment, Attachments, Distances};
 use super::offsets::Offsets;
 use crate::flush::Target;
 use crate::frame::{AnonOffset, Index, Origin};
 use crate::stock::{Charge, NoRecord, Record, Stock, record};
-use crate::sync::{AtomicU64, Ordering, Spin};
+use crate::sync::{AtomicU64, Ordering, Outside, Spin};
 use crate::table::{Half, Paging, Tables};
+use core::iter;
 use core::ops::Deref;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Va};
@@ -21,6 +23,7 @@ pub(crate) struct Member {
     /// Operations at work in it, besides faults; [`LEAVING`] when nobody may begin one any more.
     pub(crate) users: AtomicU64, // [a]
     offsets: Offsets,          // [w], read at any time
+    pub(crate) attachments: Attachments, // [w]
     /// Its own frame, and that of the fork tree's record.
     frame: AtomicU64, // [c]
     tree: AtomicU64,           // [c]
@@ -38,6 +41,8 @@ struct ForkTree {
     lock: Spin,
     first: AtomicU64,   // [f] as a link
     members: AtomicU64, // [f]
+    /// The first attachment, where the tree is an object's.
+    attachment: AtomicU64, // [f]
 }
 
 // SAFETY: words and structs of words.
@@ -47,44 +52,106 @@ unsafe impl Record for Member {}
 /// more, so walks pass over it.
 const LEAVING: u64 = 1 << 63;
 
-/// A pin of a member. Until it is dropped the member does not end, and is on its fork tree's list
-/// (R6).
+/// A pin of a member, or of an attachment of it. Until it is dropped the member does not end, and
+/// what is pinned is on its list (R6).
 pub(crate) struct Pin<'m> {
     member: &'m Member,
+    attachment: Option<Attachment<'m>>,
 }
 
 impl<'m> Pin<'m> {
     /// The caller is in a reader's section in which the space was found by its name.
     pub(crate) fn new(member: &'m Member) -> Pin<'m> {
-        let before = member.users.fetch_add(1, Ordering::SeqCst);
-        assert!(before & LEAVING == 0, "a space that has a name leaves no tree (R6)");
-        Pin { member }
+        member.keep();
+        Pin { member, attachment: None }
     }
     /// Pins the first member that may be pinned, of those that `link` leads to. The caller holds
     /// the fork tree's lock, so all of them are on the list.
     fn listed<M: Machine, P: Paging>(stock: &Stock<'m, M, P>, link: u64) -> Option<Pin<'m>> {
         let mut next = Member::at(stock, link);
         while let Some(member) = next {
-            let pin = Pin { member };
-            if member.users.fetch_add(1, Ordering::SeqCst) & LEAVING == 0 {
+            let pin = Pin { member, attachment: None };
+            if pin.is_lasting() {
                 return Some(pin);
             }
-            // The pin is taken back as it is dropped.
             next = Member::at(stock, member.next.load(Ordering::Relaxed));
         }
         None
     }
+    /// The same of attachments.
+    fn of_attachment<M: Machine, P: Paging>(stock: &Stock<'m, M, P>, word: u64) -> Option<Pin<'m>> {
+        let mut next = Attachment::listed(stock, word);
+        while let Some(attachment) = next {
+            let pin = Pin {
+                member: Member::in_frame(stock, attachment.space()),
+                attachment: Some(attachment),
+            };
+            if pin.is_lasting() {
+                return Some(pin);
+            }
+            next = Attachment::listed(stock, attachment.next());
+        }
+        None
+    }
+    /// Counts it; where what it pins leaves, it is taken back as it is dropped.
+    fn is_lasting(&self) -> bool {
+        self.users().fetch_add(1, Ordering::SeqCst) & LEAVING == 0
+    }
+    fn users(&self) -> &'m AtomicU64 {
+        self.attachment.map_or(&self.member.users, Attachment::users)
+    }
+    /// Waits until nobody has pinned what counts its pins here; nobody pins it any more.
+    fn wait_for_last(users: &AtomicU64, mut wait: impl FnMut()) {
+        users.fetch_or(LEAVING, Ordering::SeqCst);
+        while users.load(Ordering::SeqCst) != LEAVING {
+            wait();
+        }
+    }
     /// The member, for as long as the pin lives.
     pub(crate) fn member(&self) -> &'m Member {
         self.member
+    }
+    /// The attachment, where that is pinned.
+    pub(crate) fn attachment(&self) -> Option<Attachment<'m>> {
+        self.attachment
+    }
+    /// The distances at which a folio of the tree can be in the member.
+    pub(crate) fn offsets<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'m, M, P>,
+    ) -> impl Iterator<Item = AnonOffset> + use<'m, M, P> {
+        let own = self.attachment.is_none().then(|| self.member.offsets.iter(stock));
+        let first = self.attachment.map_or(AnonOffset::NONE, Attachment::offset);
+        iter::once(first).chain(own.into_iter().flatten())
+    }
+    /// Whether an attachment before this one leads to the same addresses: two differ in how far the
+    /// copies of their areas were moved, and not in where the object is. It goes along the list.
+    pub(crate) fn repeats<M: Machine, P: Paging>(&self, stock: &Stock<'m, M, P>) -> bool {
+        let Some(this) = self.attachment else { return false };
+        let (first, _held) = Member::in_frame(stock, this.object()).attachments_of(stock);
+        let first = Attachment::listed(stock, first.load(Ordering::Relaxed));
+        iter::successors(first, |it| Attachment::listed(stock, it.next()))
+            .take_while(|it| it.name() != this.name())
+            .any(|it| (it.space(), it.offset()) == (this.space(), this.offset()))
+    }
+    /// What stands behind it on its list, pinned.
+    pub(crate) fn behind<M: Machine, P: Paging>(&self, stock: &Stock<'m, M, P>) -> Option<Pin<'m>> {
+        match self.attachment {
+            None => self.member.behind(stock),
+            Some(attachment) => {
+                let object = Member::in_frame(stock, attachment.object());
+                let (_, _held) = object.attachments_of(stock);
+                Pin::of_attachment(stock, attachment.next())
+            }
+        }
     }
 }
 
 impl Clone for Pin<'_> {
     /// Makes another one: the member may be about to leave, and waits for both.
     fn clone(&self) -> Self {
-        self.member.users.fetch_add(1, Ordering::SeqCst);
-        Pin { member: self.member }
+        self.users().fetch_add(1, Ordering::SeqCst);
+        Pin { ..*self }
     }
 }
 
@@ -97,7 +164,7 @@ impl Deref for Pin<'_> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.member.users.fetch_sub(1, Ordering::SeqCst);
+        self.users().fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -115,6 +182,17 @@ fn link(frame: Frame) -> u64 {
 }
 
 impl Member {
+    /// Pins it without a [`Pin`], until [`let_go`](Member::let_go). The caller is in a reader's
+    /// section in which the space was found by its name.
+    #[inline]
+    pub(crate) fn keep(&self) {
+        let before = self.users.fetch_add(1, Ordering::SeqCst);
+        assert!(before & LEAVING == 0, "a space that has a name leaves no tree (R6)");
+    }
+    #[inline]
+    pub(crate) fn let_go(&self) {
+        self.users.fetch_sub(1, Ordering::SeqCst);
+    }
     /// The member in the frame of a link.
     pub(super) fn at<'m, M: Machine, P: Paging>(
         stock: &Stock<'m, M, P>,
@@ -197,10 +275,7 @@ impl Member {
     /// the walkers that have it pinned, which go on from it along the list, and only then takes it
     /// off (R6). Its offsets go.
     pub(crate) fn leave<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Last {
-        self.users.fetch_or(LEAVING, Ordering::SeqCst);
-        while self.users.load(Ordering::SeqCst) != LEAVING {
-            stock.machine.relax();
-        }
+        Pin::wait_for_last(&self.users, || stock.machine.relax());
         let home = Member::in_frame(stock, self.tree());
         let last = {
             let _held = home.kept.lock.lock(stock.machine);
@@ -222,6 +297,76 @@ impl Member {
         last
     }
 
+    /// The word that names the first attachment of the object whose space this is, and the lock of
+    /// its list. An object's space is the one member of its fork tree.
+    fn attachments_of<'a, M: Machine, P: Paging>(
+        &'a self,
+        stock: &Stock<'_, M, P>,
+    ) -> (&'a AtomicU64, impl Drop + use<'a, M, P>) {
+        (&self.kept.attachment, self.kept.lock.lock(stock.machine))
+    }
+    /// The attachment by which this member maps the object at these distances. A new one has no
+    /// pages yet, and stands behind `origin` if that is given (attachment::X2); there is one only
+    /// if the object can be held.
+    pub(crate) fn attach<'m, M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'m, M, P>,
+        charge: &Charge,
+        (object, at): (&Member, Distances),
+        origin: Option<Attachment<'m>>,
+        hold: impl FnOnce() -> bool,
+    ) -> Result<Option<Attachment<'m>>, NoRecord> {
+        if let Some(known) = self.attachments.find(stock, object.frame(), at) {
+            return Ok(Some(known));
+        }
+        let frames = (self.frame(), object.frame());
+        let made = self.attachments.make(stock, charge, frames, at)?;
+        if !hold() {
+            self.attachments.unmake(stock);
+            return Ok(None);
+        }
+        let (first, _held) = object.attachments_of(stock);
+        let next = origin.map_or_else(|| first.load(Ordering::Relaxed), Attachment::next);
+        made.set_next(next);
+        made.set_before(origin.map_or(0, |origin| origin.name().word()));
+        if let Some(next) = Attachment::listed(stock, next) {
+            next.set_before(made.name().word());
+        }
+        match origin {
+            Some(origin) => origin.set_next(made.name().word()),
+            None => first.store(made.name().word(), Ordering::Relaxed),
+        }
+        Ok(Some(made))
+    }
+    /// Takes an attachment off this object's list, when nobody has it pinned. No area has it, and
+    /// no entry is left. The holder of a pin may yield (sync::outside::O3).
+    pub(crate) fn detach<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        gone: Attachment<'_>,
+        outside: &mut Outside,
+    ) {
+        Pin::wait_for_last(gone.users(), || {
+            stock.machine.relax();
+            outside.yield_now(stock.machine);
+        });
+        let (first, _held) = self.attachments_of(stock);
+        match Attachment::listed(stock, gone.before()) {
+            Some(before) => before.set_next(gone.next()),
+            None => first.store(gone.next(), Ordering::Relaxed),
+        }
+        if let Some(next) = Attachment::listed(stock, gone.next()) {
+            next.set_before(gone.before());
+        }
+    }
+    /// The first attachment of this object, pinned.
+    pub(crate) fn first_attachment<'m, M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'m, M, P>,
+    ) -> Option<Pin<'m>> {
+        let (first, _held) = self.attachments_of(stock);
+        Pin::of_attachment(stock, first.load(Ordering::Relaxed))
+    }
     /// The first member of the fork tree whose record is here, pinned.
     pub(super) fn first<'m, M: Machine, P: Paging>(
         &'m self,

@@ -16,6 +16,8 @@ enum Leg {
     All,
     /// The same, while at the creator's descendants, which came before.
     Again,
+    /// Attachments, where the folio is an object's: its own entries come before (attachment::X2).
+    Attachments,
     Over,
 }
 
@@ -32,12 +34,12 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     taken: u64,
 ) -> impl Iterator<Item = Pin<'m>> + use<'s, 'm, M, P> {
     let origin = stock.origin(head);
-    let first = move || {
+    let home = move |first: fn(&'m Member, &Stock<'m, M, P>) -> Option<Pin<'m>>| {
         let _reading = stock.reading();
         // The count is looked at first: what is counted in this section keeps the record for all of
         // it (R2, R3).
         let is_there = taken > 0 || stock.counts(head).entries() > 0;
-        if is_there { Member::in_frame(stock, origin.tree).first(stock) } else { None }
+        if is_there { first(Member::in_frame(stock, origin.tree), stock) } else { None }
     };
     // Between two steps one member is pinned at least, so the walk never stands beside the list
     // (R6).
@@ -50,12 +52,17 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
             if !core::mem::take(&mut fresh) {
                 at = match (&at, leg) {
                     (_, Leg::Over) => return None,
-                    (Some(member), _) => member.behind(stock),
-                    (None, _) => first(),
+                    (Some(pin), _) => pin.behind(stock),
+                    (None, Leg::Attachments) => home(Member::first_attachment),
+                    (None, _) => home(Member::first),
                 };
             }
             let Some(member) = &at else {
-                leg = if leg == Leg::Line { Leg::All } else { Leg::Over };
+                leg = match leg {
+                    Leg::Line => Leg::All,
+                    Leg::All | Leg::Again => Leg::Attachments,
+                    Leg::Attachments | Leg::Over => Leg::Over,
+                };
                 continue;
             };
             let is_creator = depth.is_some() && member.frame() == origin.creator;

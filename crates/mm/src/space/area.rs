@@ -2,6 +2,10 @@
 
 use crate::frame::AnonOffset;
 use crate::ranges::Ranged;
+use crate::rmap::{Attachment, AttachmentName};
+use crate::stock::Stock;
+use crate::table::Paging;
+use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Order, VaRange};
 
 pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
@@ -45,6 +49,11 @@ impl Flags {
     /// Its pages are the kernel's, mapped all at once: no fault brings one, and a fork leaves the
     /// area out.
     pub const KERNEL: Flags = Flags(1 << 10);
+    /// What is written goes to the object that is mapped, and is seen by all programs that map it;
+    /// without it a page is copied first. Only of an area that maps an object.
+    pub const SHARED: Flags = Flags(1 << 14);
+    /// It maps an object. The manager sets it; a request is known by its call.
+    pub const OBJECT: Flags = Flags(1 << 15);
     /// Readable and writable.
     pub const READ_WRITE: Flags = Flags(3);
     /// All access rights.
@@ -116,18 +125,43 @@ pub struct Area {
     /// A word of the embedder's (a kind, an object): areas that touch become one only where it is
     /// equal.
     pub tag: u64,
-    /// How far it was moved, for the reverse map.
-    pub(crate) offset: AnonOffset,
+    /// How far it was moved, for the reverse map; or, if it maps an object, the name of its
+    /// attachment, which says so.
+    pub(super) place: u64,
 }
 
 impl Area {
+    /// Of memory of the space's own, which was moved so far.
+    pub(crate) const fn own(range: VaRange, flags: Flags, tag: u64, offset: AnonOffset) -> Area {
+        Area { range, flags: flags.without(Flags::OBJECT), tag, place: offset.word() }
+    }
+    /// The same with this attachment.
+    pub(super) fn attached(self, name: AttachmentName) -> Area {
+        Area { flags: self.flags.with(Flags::OBJECT), place: name.word(), ..self }
+    }
+    /// What it maps of an object, if it maps one.
+    pub(crate) fn attachment(&self) -> Option<AttachmentName> {
+        if self.flags.has(Flags::OBJECT) { AttachmentName::named(self.place) } else { None }
+    }
+    /// How far it was moved, if it maps no object.
+    pub(crate) const fn own_offset(&self) -> AnonOffset {
+        AnonOffset::from_word(self.place)
+    }
+    /// How far it was moved. The caller is in the section in which it found the area, or keeps
+    /// changes out.
+    pub(crate) fn offset<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> AnonOffset {
+        match self.attachment() {
+            Some(name) => Attachment::of(stock, name).copies(),
+            None => self.own_offset(),
+        }
+    }
     /// Whether the two may become one area when they touch.
     pub(super) fn is_like(&self, other: &Area) -> bool {
-        (self.flags, self.tag, self.offset) == (other.flags, other.tag, other.offset)
+        (self.flags, self.tag, self.place) == (other.flags, other.tag, other.place)
     }
 }
 
-/// The words are properties and offset, and the tag.
+/// The words are properties and place, and the tag.
 impl Ranged for Area {
     const WORDS: usize = 2;
 
@@ -135,12 +169,11 @@ impl Ranged for Area {
         self.range
     }
     fn word(&self, nth: usize) -> u64 {
-        [self.flags.0 | self.offset.word() << Flags::BITS, self.tag][nth]
+        [self.flags.0 | self.place << Flags::BITS, self.tag][nth]
     }
     fn read(range: VaRange, word: impl Fn(usize) -> u64) -> Area {
         let flags = Flags(word(0) & ((1 << Flags::BITS) - 1));
-        let offset = AnonOffset::from_word(word(0) >> Flags::BITS);
-        Area { range, flags, tag: word(1), offset }
+        Area { range, flags, tag: word(1), place: word(0) >> Flags::BITS }
     }
 }
 

@@ -51,12 +51,10 @@ fn runs(pages: &[Page]) -> Vec<Area> {
             Some(last) if last.range.end() == va(n) && (last.flags, last.tag) == (flags, tag) => {
                 last.range = VaRange::new(last.range.start(), va(n + 1)).unwrap();
             }
-            _ => areas.push(Area {
-                range: VaRange::new(va(n), va(n + 1)).unwrap(),
-                flags,
-                tag,
-                offset: AnonOffset::NONE,
-            }),
+            _ => {
+                let range = VaRange::new(va(n), va(n + 1)).unwrap();
+                areas.push(Area::own(range, flags, tag, AnonOffset::NONE));
+            }
         }
     }
     areas
@@ -73,7 +71,7 @@ fn apply(areas: &Areas, stock: &Bare<'_>, pages: &mut [Page], operation: &Operat
     let (span, range) =
         (at..(at + len).min(PAGES), VaRange::new(va(at), va((at + len).min(PAGES))).unwrap());
     let occupied = pages[span.clone()].iter().any(Page::is_some);
-    let new = |tag| Area { range, flags: Flags::READ, tag, offset: AnonOffset::NONE };
+    let new = |tag| Area::own(range, Flags::READ, tag, AnonOffset::NONE);
     let (change, put): (Changed, _) = match *operation {
         Operation::Put { .. } if occupied => return,
         Operation::Put { tag, .. } | Operation::Replace { tag, .. } => {

@@ -13,6 +13,8 @@ use foliant_units::{Bytes, Pages, Va};
 pub enum RangeError {
     /// There is no such space (any more).
     NoSpace,
+    /// There is no such object (any more).
+    NoObject,
     /// The range is empty.
     Empty,
     /// An end is not a multiple of 4096.
@@ -88,6 +90,7 @@ impl fmt::Display for RangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RangeError::NoSpace => f.write_str("there is no such address space"),
+            RangeError::NoObject => f.write_str("there is no such object"),
             RangeError::Empty => f.write_str("the range is empty"),
             RangeError::Misaligned(va) => write!(f, "{va} is not a multiple of 4096"),
             RangeError::Outside(va) => write!(f, "{va} lies outside the user half"),

@@ -9,8 +9,10 @@
 //! its charge for the pages of a run and, for a large leaf, the table that is kept for its split.
 
 use super::area::{Area, Flags};
+use super::attach;
 use super::error::RangeError;
-use super::life::{EndError, SpaceId, create, end};
+use super::life::{EndError, create, end};
+use super::names::SpaceId;
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
@@ -104,12 +106,15 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 Some(_) => area.flags.with(Flags::NORESERVE),
                 None => area.flags,
             };
-            self.child.areas.put(machine, &Area { flags, ..area });
+            let area = attach::copied(self.stock, self.child, &Area { flags, ..area })?;
+            attach::put_area(self.stock, self.child, &area);
             steps.take_flushed(gather, machine, 1);
         }
         // Areas side by side are gone over together, for a large leaf may reach over those that
         // advice has cut.
-        let mut areas = self.parent.areas.overlapping(machine, all).filter(copied).peekable();
+        // What is in an area of a shared object is the object's: the child faults for it.
+        let has_own = |area: &Area| copied(area) && !area.flags.has(Flags::SHARED);
+        let mut areas = self.parent.areas.overlapping(machine, all).filter(has_own).peekable();
         while let Some(area) = areas.next() {
             let mut end = area.range.end();
             while let Some(next) = areas.next_if(|next| next.range.start() == end) {

@@ -9,6 +9,7 @@
 //! entries.
 
 use super::area::{Flags, PAGE};
+use super::attach;
 use super::error::{MapError, RangeError};
 use super::record::Space;
 use super::steps::Steps;
@@ -86,7 +87,7 @@ pub(super) fn clear_reserved<'s, 'm, M: Machine, P: Paging>(
         steps.take_flushed(gather, stock.machine, 1);
         let Some(order) = area.flags.reserved() else { continue };
         let piece = area.range.intersect(range);
-        space.areas.change(stock.machine, piece, |_| None); // S1: areas first
+        attach::remove_areas(stock, space, piece); // S1: areas first
         let zap = Zap::new(stock, space, Guards::Drop);
         zap.range(gather, piece, steps);
         stock.unreserve(order, piece.bytes().get() / order.bytes().get() - zap.kept());

@@ -15,97 +15,24 @@
 //!   finds the space by it.
 
 use super::area::AreaLimit;
+use super::attach;
+use super::names::{Pinned, SpaceId};
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::folio::Class;
-use crate::frame::{Identity, Kind, Stale};
-use crate::rmap::{Last, Pin};
-use crate::stock::{Name, NoRecord, OverLimit, Stock, record};
+use crate::frame::{Identity, Stale};
+use crate::rmap::Last;
+use crate::stock::{NoRecord, OverLimit, Stock, record};
 use crate::sync::Ordering;
 use crate::table::{Paging, Prune};
-use core::ops::Deref;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Cpu, Frame, Order, Pages};
-
-/// The name of an address space, unique among living ones. The name of an ended space is refused,
-/// also when its memory serves another one, until 2^32 - 1 spaces were made and stamps repeat.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SpaceId {
-    frame: Frame,
-    stamp: u32,
-}
-
-/// A space that an operation works in; it does not end before this is dropped.
-pub(crate) struct Pinned<'s> {
-    space: &'s Space,
-    _pin: Pin<'s>,
-}
-
-impl Deref for Pinned<'_> {
-    type Target = Space;
-    fn deref(&self) -> &Space {
-        self.space
-    }
-}
+use foliant_units::{Cpu, Order, Pages};
 
 /// The frames that every space has: its record and its top table.
 pub(crate) const OWN_FRAMES: u64 = 2;
-
-impl SpaceId {
-    /// The record's frame, for an embedder's own tables; unique among living spaces.
-    pub const fn frame(self) -> Frame {
-        self.frame
-    }
-    /// The number that tells it from other spaces whose record was in the same frame.
-    pub const fn stamp(self) -> u32 {
-        self.stamp
-    }
-    /// The name with this [`frame`](SpaceId::frame) and [`stamp`](SpaceId::stamp), for embedders
-    /// that keep names as numbers. Any numbers will do: a name that no living space has is refused,
-    /// as that of a space that has ended.
-    pub const fn from_parts(frame: Frame, stamp: u32) -> SpaceId {
-        SpaceId { frame, stamp }
-    }
-
-    /// The space whose record is in `frame`, if it lives. Nobody is at work.
-    #[cfg(feature = "verify")]
-    pub(crate) fn found<M: Machine, P: Paging>(
-        stock: &Stock<'_, M, P>,
-        frame: Frame,
-    ) -> Option<SpaceId> {
-        let identity = stock.identity(frame);
-        let stamp = (identity.word() >> 32) as u32;
-        (identity == Identity::space(stamp)).then_some(SpaceId { frame, stamp })
-    }
-
-    /// What a CPU remembers of it.
-    pub(super) const fn name(self) -> Name {
-        Name { frame: self.frame, stamp: self.stamp }
-    }
-
-    /// The space, while the caller is in a reader's section.
-    pub(crate) fn peek<'m, M: Machine, P: Paging>(
-        self,
-        stock: &Stock<'m, M, P>,
-    ) -> Option<&'m Space> {
-        let identity = stock.identity(self.frame);
-        let is_it = identity.kind() == Kind::Space && identity == Identity::space(self.stamp);
-        is_it.then(|| record::<Space>(stock.machine, self.frame.pa()))
-    }
-
-    /// The space, for an operation that may wait.
-    pub(crate) fn pin<'m, M: Machine, P: Paging>(
-        self,
-        stock: &Stock<'m, M, P>,
-    ) -> Option<Pinned<'m>> {
-        let _reading = stock.reading();
-        let space = self.peek(stock)?;
-        Some(Pinned { space, _pin: Pin::new(&space.member) })
-    }
-}
 
 /// Makes an empty space, told from every other one by `stamp`.
 pub(crate) fn create<M: Machine, P: Paging>(
@@ -180,6 +107,16 @@ pub(crate) fn end<M: Machine, P: Paging>(
     assert!(hidden, "one ends a space at a time (life::N1)");
     stock.wait_for_readers();
     drop(pinned);
+    dissolve(stock, space, steps);
+    Ok(())
+}
+/// Gives back all that a space has, which nobody finds by its name any more: a grace period is over
+/// since that went.
+pub(super) fn dissolve<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    steps: &mut Steps,
+) {
     while space.member.users.load(Ordering::SeqCst) > 0 {
         stock.machine.relax();
         // The holder of a pin may yield (sync::outside::O3).
@@ -203,10 +140,13 @@ pub(crate) fn end<M: Machine, P: Paging>(
     zap.tables(&mut gather, all, Prune::All, steps);
     let flushed = gather.flush();
     drop(gather);
+    while let Some(object) = attach::detach_any(stock, space, steps) {
+        end_unheld(stock, object, steps);
+    }
     let root = space.member.target.root();
     // The fork tree's record outlives its first member, and the readers that come to it by way of a
     // folio.
-    let (mine, last) = (id.frame, space.member.leave(stock));
+    let (mine, last) = (space.member.frame(), space.member.leave(stock));
     let home = match last {
         Last::Yes(home) => {
             stock.wait_for_readers();
@@ -220,5 +160,17 @@ pub(crate) fn end<M: Machine, P: Paging>(
         let frame = unsafe { Stale::unmapped(frame, Order::BASE) };
         stock.release(frame.flushed(flushed));
     }
-    Ok(())
+}
+/// Ends an object if nobody holds it any more: the caller has let go of it (names::B2).
+pub(super) fn end_unheld<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    object: Option<&Space>,
+    steps: &mut Steps,
+) {
+    let Some(object) = object else { return };
+    let frame = object.member.frame();
+    let hidden = stock.replace_identity(frame, stock.identity(frame), Identity::PLAIN);
+    assert!(hidden, "the call that lets go of an object last ends it (names::B2)");
+    stock.wait_for_readers();
+    dissolve(stock, object, steps);
 }

@@ -25,8 +25,8 @@
 //!   deposit: taking a leaf apart cannot fail. A folio that takes the place of zeros keeps their
 //!   table.
 //! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry
-//!   names the page, but in an area of kernel memory, all of whose entries have it: a write there
-//!   is never copied, though the kernel and other programs map the page too.
+//!   names the page, but in an area of kernel memory, or one that shares an object, all of whose
+//!   entries have it: a write there is never copied, though others map the page too.
 //! - S6. A `Breaking` word or a migration entry is replaced by the CPU that wrote it alone; any
 //!   other CPU that meets one lets go of the table and tries again.
 //! - S7. In an area of huge pages there are entries of that size only. Where the area has
@@ -67,11 +67,14 @@
 mod advise;
 mod area;
 mod areas;
+mod attach;
 mod error;
 mod fork;
 mod huge;
 mod kernel;
 mod life;
+mod names;
+mod object;
 mod ops;
 mod record;
 mod remap;
@@ -87,17 +90,21 @@ mod areas_model;
 pub use advise::Advice;
 pub use area::{Area, AreaLimit, Flags};
 pub use error::{MapError, RangeError};
-pub use life::SpaceId;
+pub use names::{ObjectId, SpaceId};
 pub use ops::{MapRequest, Place};
 pub use record::ProcessSwitch;
 pub use remap::{Move, RemapError};
 
 pub(crate) use advise::advise;
+pub(crate) use attach::{Copies, zap_attached};
 pub(crate) use fork::fork;
-pub(crate) use huge::{clear_way, level_of};
+pub(crate) use huge::{check as check_huge, clear_way, level_of};
 pub(crate) use kernel::map_kernel;
 pub(crate) use life::{EndError, create, end};
-pub(crate) use ops::{grow, has_place, map, protect, unmap};
+pub(crate) use object::{
+    collect, create_object, drop_object, reserve_object, resize_object, unname,
+};
+pub(crate) use ops::{grow, has_place, map, map_object, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
 pub(crate) use seen::{Agreed, Seen, SeenTables};

@@ -1,6 +1,7 @@
 //! Map, unmap, protect.
 
 use super::area::{Area, Flags, PAGE};
+use super::attach;
 use super::error::{MapError, RangeError};
 use super::huge;
 use super::record::Space;
@@ -108,14 +109,40 @@ pub(crate) fn map<M: Machine, P: Paging>(
     request: &MapRequest,
     steps: &mut Steps,
 ) -> Result<VaRange, MapError> {
-    if request.flags.has(Flags::KERNEL) {
-        return Err(MapError::Flags(request.flags)); // kernel memory comes with its pages (`kernel`)
+    // Kernel memory comes with its pages (`kernel`), and what is shared is an object's.
+    if request.flags.and(Flags::KERNEL.with(Flags::SHARED)) != Flags::NONE {
+        return Err(MapError::Flags(request.flags));
     }
+    put(stock, space, request, steps, Ok)
+}
+/// Puts an area in that maps an object from its page with this number on.
+pub(crate) fn map_object<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    request: &MapRequest,
+    (object, page): (&Space, u64),
+    steps: &mut Steps,
+) -> Result<VaRange, MapError> {
+    if request.flags.has(Flags::KERNEL) {
+        return Err(MapError::Flags(request.flags));
+    }
+    put(stock, space, request, steps, |area| {
+        let name = attach::attachment(stock, space, object, area.range.start(), page)?;
+        Ok(area.attached(name))
+    })
+}
+#[inline(always)]
+fn put<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    request: &MapRequest,
+    steps: &mut Steps,
+    what: impl FnOnce(Area) -> Result<Area, RangeError>,
+) -> Result<VaRange, MapError> {
     let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let (range, replaced) = choose(stock, space, request)?;
-    let (flags, tag, offset) = (request.flags, request.tag, AnonOffset::NONE);
-    let area = Area { range, flags, tag, offset };
+    let area = what(Area::own(range, request.flags, request.tag, AnonOffset::NONE))?;
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     // These are the nodes for two areas cut and one put in: what lies there goes only when nothing
     // can fail any more.
@@ -123,7 +150,7 @@ pub(crate) fn map<M: Machine, P: Paging>(
     if let Some(range) = replaced {
         clear_prepared(stock, space, &mut gather, range, steps);
     }
-    space.areas.put(stock.machine, &area);
+    attach::put_area(stock, space, &area);
     Ok(range)
 }
 
@@ -240,7 +267,7 @@ fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
     steps: &mut Steps,
 ) {
     huge::clear_reserved(stock, space, gather, range, steps);
-    space.areas.change(stock.machine, range, |_| None); // S1: areas first
+    attach::remove_areas(stock, space, range); // S1: areas first
     empty(stock, space, gather, range, steps);
 }
 

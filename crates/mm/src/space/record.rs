@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! The record of an address space: one frame.
 
+use super::area::Flags;
 use super::areas::Areas;
 use crate::frame::Claim;
 use crate::rmap::Member;
@@ -8,7 +9,7 @@ use crate::stock::{Charge, Event, OverLimit, OwnFrames, Record, Stock, record};
 use crate::sync::{AtomicU64, Ordering, Patient, Spin};
 use crate::table::{Paging, Tables};
 use foliant_machine::Machine;
-use foliant_units::{Cpu, Pages};
+use foliant_units::{Cpu, Order, Pages, Va};
 
 /// An address space. All words; valid when cleared.
 ///
@@ -28,15 +29,98 @@ pub(crate) struct Space {
     ending: AtomicU64, // [a]
     /// Non-zero: the process switched large folios off for itself.
     pub(super) thp_off: AtomicU64, // [a]
+    pub(super) as_object: AsObject,
     pub(crate) charge: Charge, // [a]
-    deposits: OwnFrames<0>,  // [d] tables kept for the splits of leaves
-    depositing: Spin,        // [d]
+    deposits: OwnFrames<0>,    // [d] tables kept for the splits of leaves
+    depositing: Spin,          // [d]
 }
 
 // SAFETY: words and structs of words.
 unsafe impl Record for Space {}
 const _: () = assert!(size_of::<Space>() <= 4096);
 const _: () = assert!(core::mem::offset_of!(Space, member) == 0);
+
+/// What an object's folios may be: the kind with the number n is bit n of [`AsObject::flags`].
+const KINDS: [Flags; 4] = [Flags::HUGEPAGE, Flags::NOHUGEPAGE, Flags::HUGE_2M, Flags::HUGE_1G];
+/// There: it is an object.
+const OBJECT: u64 = 1 << 4;
+/// In `holds`: the object has its name.
+const NAMED: u64 = 1 << 63;
+
+/// What a space keeps that is an object's. All words; valid when cleared, of a space that is none.
+///
+/// Key: `[a]` atomic; `[w]` the space's writer; `[c]` constant.
+#[repr(C)]
+pub(super) struct AsObject {
+    /// Its attachments, and [`NAMED`] as long as it has its name.
+    holds: AtomicU64, // [a]
+    /// Where its areas end.
+    end: AtomicU64, // [w], read at any time
+    /// [`OBJECT`], and what its folios are.
+    flags: AtomicU64, // [c]
+    /// Held over a change of its size and over a punch, from the first step to the last one.
+    cutting: Patient,
+    /// How often an area of it was about to move.
+    moves: AtomicU64, // [a]
+}
+
+impl AsObject {
+    /// Counts an attachment, unless the object is at its end.
+    pub(super) fn hold(&self) -> bool {
+        let more = |holds: u64| (holds != 0).then_some(holds + 1);
+        self.holds.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+    /// An attachment is gone. Says whether that was the last that kept the object.
+    pub(super) fn let_go(&self) -> bool {
+        self.holds.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+    #[cfg(feature = "verify")]
+    pub(super) fn attachments(&self) -> u64 {
+        self.holds.load(Ordering::SeqCst) & !NAMED
+    }
+    pub(super) fn is_named(&self) -> bool {
+        self.holds.load(Ordering::SeqCst) & NAMED != 0
+    }
+    /// An area of it is about to move. The caller holds its space's writer, to the end of the move.
+    pub(super) fn note_move(&self) {
+        self.moves.fetch_add(1, Ordering::SeqCst);
+    }
+    /// Of a new object: it has its name.
+    pub(super) fn begin(&self, flags: Flags) {
+        let bits = (0..).zip(KINDS).filter(|(_, kind)| flags.has(*kind));
+        let word = bits.fold(OBJECT, |word, (bit, _)| word | 1 << bit);
+        self.flags.store(word, Ordering::Relaxed);
+        self.holds.store(NAMED, Ordering::SeqCst);
+    }
+    /// The name goes. Says whether that was the last that held the object; `None` where it was gone
+    /// before.
+    pub(super) fn unname(&self) -> Option<bool> {
+        let before = self.holds.fetch_and(!NAMED, Ordering::SeqCst);
+        (before & NAMED != 0).then_some(before == NAMED)
+    }
+    /// Whether the space is an object's. It stays so to its end.
+    #[inline(always)]
+    pub(super) fn is_one(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) != 0
+    }
+    /// Where the object ends.
+    pub(super) fn end(&self) -> Va {
+        Va::new(self.end.load(Ordering::Relaxed))
+    }
+    pub(super) fn set_end(&self, end: Va) {
+        self.end.store(end.get(), Ordering::Relaxed);
+    }
+    /// What its areas are: of a pool's pages none is reserved at first.
+    pub(super) fn flags(&self) -> Flags {
+        let word = self.flags.load(Ordering::Relaxed);
+        let kinds = (0..).zip(KINDS).filter(|(bit, _)| word & (1 << bit) != 0);
+        let flags = kinds.fold(Flags::READ_WRITE, |flags, (_, kind)| flags.with(kind));
+        match flags.huge_order() {
+            Some(_) => flags.with(Flags::NORESERVE),
+            None => flags,
+        }
+    }
+}
 
 /// The switch of one process (`PR_SET_THP_DISABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +158,34 @@ impl Space {
         stock: &Stock<'m, M, P>,
     ) -> Tables<'m, M, P> {
         self.member.tables(stock)
+    }
+
+    /// Whether it is an object's.
+    #[inline(always)]
+    pub(crate) fn is_object(&self) -> bool {
+        self.as_object.is_one()
+    }
+    /// Of an object: the size of its pages, if they come out of a pool.
+    pub(crate) fn object_huge(&self) -> Option<Order> {
+        self.as_object.flags().huge_order()
+    }
+    /// Of an object: where its pages end.
+    pub(crate) fn object_end(&self) -> Va {
+        self.as_object.end()
+    }
+
+    /// Of an object: the lock of calls that take pages out of it.
+    pub(crate) fn cutting(&self) -> &Patient {
+        &self.as_object.cutting
+    }
+    /// Of an object: how often an area of it was about to move.
+    pub(crate) fn moves(&self) -> u64 {
+        self.as_object.moves.load(Ordering::SeqCst)
+    }
+    /// Of an object: how many attachments keep it.
+    #[cfg(feature = "verify")]
+    pub(crate) fn attachments_counted(&self) -> u64 {
+        self.as_object.attachments()
     }
 
     /// Tries to become the caller that ends the space. One is, until it gives up.
@@ -139,7 +251,11 @@ impl Space {
         Own {
             tables: Pages::new(1 + below + deposits),
             deposits,
-            records: Pages::new(1 + self.areas.count_frames(stock.machine) + offsets),
+            records: Pages::new(
+                1 + self.areas.count_frames(stock.machine)
+                    + offsets
+                    + self.member.attachments.frames(),
+            ),
             tree: Some(self.member.tree()).filter(|home| *home != self.member.frame()),
         }
     }

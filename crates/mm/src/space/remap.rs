@@ -1,6 +1,7 @@
 //! Moving and resizing: pages keep their frames and change their addresses.
 
 use super::area::{Area, PAGE};
+use super::attach;
 use super::error::{MapError, RangeError};
 use super::ops::{check, check_new, clear, covered, empty, gap};
 use super::reach;
@@ -118,7 +119,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
                 .admit(stock.machine, more.range, |_| None, Some(&more), 0)
                 .map_err(RangeError::from)?;
             space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
-            space.areas.put(stock.machine, &more);
+            attach::put_area(stock, space, &more);
             return Ok(stay);
         }
         Move::Never => return Err(RemapError::Map(MapError::NoRoom(bytes))),
@@ -129,6 +130,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         .admit(stock.machine, old, |_| None, None, pieces.len() as u64)
         .map_err(RangeError::from)?;
     pieces.note_offsets(stock, space, (old, target))?;
+    let pieces = pieces.when_moved(stock, space, (old, target))?;
     // These are the nodes for the removal of the old areas, which cuts two at most, and for the new
     // ones that follow.
     space
@@ -165,8 +167,10 @@ impl MovedAreas {
     ) -> Result<MovedAreas, RemapError> {
         let mut areas = [None; MovedAreas::MAX];
         for (nth, area) in space.areas.overlapping(stock.machine, old).enumerate() {
-            let akin = areas[0]
-                .is_none_or(|first: Area| (first.flags, first.tag) == (area.flags, area.tag));
+            let akin = areas[0].is_none_or(|first: Area| {
+                (first.flags, first.tag) == (area.flags, area.tag)
+                    && attach::shows(stock, &first) == attach::shows(stock, &area)
+            });
             match areas.get_mut(nth).filter(|_| akin) {
                 Some(place) => *place = Some(area),
                 None => return Err(RemapError::Several(area.range.start())),
@@ -190,18 +194,32 @@ impl MovedAreas {
         space: &Space,
         (old, target): (VaRange, VaRange),
     ) -> Result<(), RangeError> {
-        let moved = |area: Area| area.offset.moved(old.start(), target.start());
+        let moved = |area: Area| area.offset(stock).moved(old.start(), target.start());
         let each = |tell: &mut dyn FnMut(AnonOffset)| {
             let all = space.areas.overlapping(stock.machine, user_half::<P>());
-            all.for_each(|area| tell(area.offset));
+            all.for_each(|area| tell(area.offset(stock)));
             self.iter().for_each(|area| tell(moved(area)));
         };
         self.iter().try_for_each(|area| {
             Ok(space.member.offsets().note(stock, &space.charge, moved(area), each)?)
         })
     }
-    /// Puts them in at their new place, the last one up to its end. Where no entry was moved, they
-    /// are put in as areas that were never moved.
+    /// What they are when they were moved. Attachments are there before the first entry moves
+    /// (rmap::attachment::X1).
+    fn when_moved<M: Machine, P: Paging>(
+        mut self,
+        stock: &Stock<'_, M, P>,
+        space: &Space,
+        (old, target): (VaRange, VaRange),
+    ) -> Result<MovedAreas, RangeError> {
+        for area in self.areas.iter_mut().flatten() {
+            let by = (old.start(), target.start());
+            *area = attach::moved(stock, space, area, by)?;
+        }
+        Ok(self)
+    }
+    /// Puts them in at their new place, the last one up to its end. Where no entry was moved, those
+    /// of the space's own memory are put in as areas that were never moved.
     fn put<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -213,13 +231,15 @@ impl MovedAreas {
         for (area, next) in self.iter().zip(self.iter().skip(1).map(Some).chain([None])) {
             let to = |va: Va| target.start().add(va.offset_from(old.start()));
             let end = next.map_or(target.end(), |_| to(area.range.end()).min(target.end()));
-            let offset = match moved {
-                Moved::Something => area.offset.moved(old.start(), target.start()),
-                Moved::Nothing => AnonOffset::NONE,
+            let area = match (moved, area.attachment()) {
+                (Moved::Nothing, None) => {
+                    Area::own(area.range, area.flags, area.tag, AnonOffset::NONE)
+                }
+                _ => area,
             };
             let range = VaRange::new(start, end).expect("pieces follow each other");
             if !range.is_empty() {
-                space.areas.put(stock.machine, &Area { range, offset, ..area });
+                attach::put_area(stock, space, &Area { range, ..area });
             }
             start = end;
         }
@@ -255,7 +275,7 @@ fn relocate<M: Machine, P: Paging>(
         empty(stock, space, &mut Gather::new(stock, &space.member.target), target, steps);
         return Err(error);
     }
-    space.areas.change(stock.machine, old, |_| None); // S1: faults step back from here on
+    attach::remove_areas(stock, space, old); // S1: faults step back from here on
     let mut gather = Gather::new(stock, &space.member.target);
     let mut sink = Remapped {
         noting: Noting { machine: stock.machine, gather: &mut gather, steps },

@@ -30,7 +30,7 @@ impl Steps {
         Steps { outside: Outside::at_the_face(), taken: 0 }
     }
     /// What a wait for the writer's lock needs.
-    pub(super) const fn outside(&mut self) -> &mut Outside {
+    pub(crate) const fn outside(&mut self) -> &mut Outside {
         &mut self.outside
     }
 

@@ -10,7 +10,7 @@
 //!
 //! **Locking**: none. The CPU is pinned; the words of both targets are atomics.
 
-use super::life::SpaceId;
+use super::names::SpaceId;
 use super::record::Space;
 use crate::stock::{Event, Stock, record};
 use crate::table::Paging;

@@ -16,7 +16,7 @@ use crate::table::{
 };
 use core::cell::Cell;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Level, Order, Pa, Pages, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Pa, Pages, Va, VaRange};
 
 /// Stands where a reserved page was and was dropped: the next one is not reserved.
 pub(super) const SPENT: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
@@ -93,8 +93,33 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         range: VaRange,
         steps: &mut Steps,
     ) {
+        self.edit(gather, range, self, steps);
+    }
+    /// Takes the pages of the object in this frame out, and leaves others where they are.
+    pub(super) fn range_of(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        object: Frame,
+        steps: &mut Steps,
+    ) {
+        // What is alike to the walk may be the object's and others': each page is looked at.
+        for nth in 0..range.pages().get() {
+            let va = range.start().add(nth * FRAME_BYTES);
+            let page = VaRange::sized(va, Bytes::new(FRAME_BYTES)).expect("a part of it");
+            self.edit(gather, page, &OfObject { zap: self, object }, steps);
+        }
+        gather.settle();
+    }
+    fn edit(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        edit: &impl Edit<P>,
+        steps: &mut Steps,
+    ) {
         let mut taken = Zapped { zap: self, gather, steps, run: None, deposits: 0, rest: None };
-        walk::edit(self.stock, self.space, range, self, &mut taken);
+        walk::edit(self.stock, self.space, range, edit, &mut taken);
     }
     /// How many reservations were used in what was taken out, if all of it lay in areas that have
     /// reservations.
@@ -159,6 +184,29 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
     }
     fn empty(&self, _: At) -> u64 {
         self.left()
+    }
+}
+
+/// Takes the pages of one object out.
+struct OfObject<'o, 'z, 'm, M: Machine, P: Paging> {
+    zap: &'o Zap<'z, 'm, M, P>,
+    object: Frame,
+}
+
+impl<M: Machine, P: Paging> Edit<P> for OfObject<'_, '_, '_, M, P> {
+    fn ignores(&self) -> u64 {
+        self.zap.ignores()
+    }
+    fn leaf(&self, at: At, word: u64, pa: Pa, attrs: Attrs) -> Verdict {
+        let stock = self.zap.stock;
+        let is_its = || stock.origin(stock.head_of(pa.frame())).tree == self.object;
+        match !attrs.has(Attrs::SPECIAL) && is_its() {
+            true => self.zap.leaf(at, word, pa, attrs),
+            false => Verdict::Keep,
+        }
+    }
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
+        self.zap.soft(at, soft)
     }
 }
 

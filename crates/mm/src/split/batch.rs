@@ -3,6 +3,7 @@
 use super::walk::{Folio, FolioEdit, walk};
 use crate::flush::{Gather, Used};
 use crate::rmap::{Pin, relatives};
+use crate::space::Space;
 use crate::stock::{Held, Stock};
 use crate::table::{At, Attrs, Paging, Run, Sink, Soft, Verdict, What};
 use foliant_machine::{Accessed, Machine};
@@ -62,13 +63,22 @@ impl<'s, 'm, M: Machine, P: Paging> FlushBatch<'s, 'm, M, P> {
     fn take_in(&mut self, pin: Pin<'m>, folio: Folio, tally: Counting, taken: &mut u64) {
         let stock = self.stock;
         let edit = TakeLeaves { accessed: stock.machine.rules().accessed };
-        let mut sink = Taking { stock, gather: self.gather(&pin), tally, taken };
+        // No CPU runs an object's space: its flush is none, and takes no room from others'.
+        let mut own = Space::of(stock, pin.member())
+            .is_object()
+            .then(|| Gather::new(stock, &pin.member().target));
+        let gather = match &mut own {
+            Some(own) => own,
+            None => self.gather(&pin),
+        };
+        let mut sink = Taking { stock, gather, tally, taken };
         // A space may have many distances, of areas that moved, at which nothing of the folio is:
         // others wait for what was taken meanwhile.
         let is_all = |sink: &Taking<'_, 's, 'm, M, P>| {
             *sink.taken > 0 && *sink.taken >= stock.counts(folio.head()).entries()
         };
         walk(stock, &pin, folio, &edit, &mut sink, is_all);
+        own.iter_mut().for_each(flush);
     }
 
     /// The gather of a space, pending or fresh.

@@ -34,7 +34,7 @@ pub(crate) fn mappings<M: Machine, P: Paging>(
 ) -> Mappings {
     let folio = Folio::of(stock, head, order);
     let mut counting = Mapping { stock, found: Mappings::default() };
-    for pin in relatives(stock, head, 0) {
+    for pin in relatives(stock, head, 0).filter(|pin| !pin.repeats(stock)) {
         let before = counting.found.entries(order);
         walk(stock, &pin, folio, &ShowWords, &mut counting, |_| false);
         let after = counting.found.entries(order);

@@ -3,7 +3,8 @@
 use super::put::{Back, Leaf, Shape, put};
 use super::walk::Folio;
 use super::zeros::{Marks, is_zero};
-use crate::frame::{Claim, Flag};
+use crate::frame::{Claim, Flag, Origin};
+use crate::space::SpaceId;
 use crate::stock::{Event, Frozen, Stock};
 use crate::table::{Attrs, Paging};
 use crate::zero;
@@ -15,7 +16,8 @@ use foliant_units::{Level, Order, Pages};
 pub enum ZeroPieces {
     /// They stay pages.
     Keep,
-    /// The shared zero page takes their place, and they are given back.
+    /// The shared zero page takes their place, and they are given back. Of an object's folio
+    /// nothing takes it: the object has no such page any more.
     Share,
     /// Nothing takes their place, and they are given back. Where something was noted on an entry,
     /// or the program fills what is missing itself, the shared zero page takes it.
@@ -47,6 +49,10 @@ pub(super) fn divide<M: Machine, P: Paging>(
     let folio = Folio::of(stock, head, order);
     stock.retire_head(frozen);
     stock.folios.split(head, order, into).expect("a folio is a block (claim::I1)");
+    let zeros = match zeros {
+        ZeroPieces::Share if is_of_object(stock, folio.origin) => ZeroPieces::Drop,
+        zeros => zeros,
+    };
     let share = zeros != ZeroPieces::Keep && into == Order::BASE;
     let (mut gone, mut zero) = (Marks::default(), Marks::default());
     let mut pieces = Pieces { order, folios: 0, unmapped: 0, zero: 0 };
@@ -93,6 +99,11 @@ pub(super) fn divide<M: Machine, P: Paging>(
     pieces
 }
 
+/// Whether a folio that was made there is an object's: its tables name no page but its own.
+fn is_of_object<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, origin: Origin) -> bool {
+    let _reading = stock.reading();
+    SpaceId::found(stock, origin.tree).is_some_and(SpaceId::is_object)
+}
 /// An entry of a page of zeros names the shared one, and keeps what was noted on it.
 fn shared_zero(attrs: Attrs) -> Attrs {
     attrs.without(Attrs::WRITE).without(Attrs::EXCLUSIVE) | Attrs::SPECIAL

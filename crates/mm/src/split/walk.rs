@@ -5,7 +5,6 @@ use crate::rmap::Pin;
 use crate::space::user_half;
 use crate::stock::Stock;
 use crate::table::{At, Attrs, Edit, Paging, Sink, Soft, Stop, Tables, Verdict};
-use core::iter;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, Pages, Va, VaRange};
 
@@ -102,7 +101,7 @@ pub(super) fn walk<'m, M: Machine, P: Paging, S: Sink<M, P>>(
     is_enough: impl Fn(&S) -> bool,
 ) {
     let tables: Tables<'_, M, P> = pin.tables(stock);
-    for offset in iter::once(AnonOffset::NONE).chain(pin.member().offsets().iter(stock)) {
+    for offset in pin.offsets(stock) {
         let Some(range) = folio.range::<P>(offset) else { continue };
         let (edit, mut rest) = (Under { folio, offset, edit }, range);
         while !rest.is_empty() && !is_enough(sink) {

@@ -30,6 +30,8 @@ events! {
         ZeroPage => "zero_page_fault",
         /// Writes to a shared page that took a copy.
         Copied => "cow_copy",
+        /// Faults that mapped a part of a folio of an object.
+        ObjectMapped => "object_mapped",
         /// Writes to a page that was shared once and had only this owner left.
         Reused => "cow_reuse",
         /// Groups of entries that faults and forks made, which hardware may cache as one.
@@ -210,7 +212,13 @@ events! {
         AnonFaultFallback => "anon_fault_fallback",
         /// Of these, those because the charge was refused.
         AnonFaultFallbackCharge => "anon_fault_fallback_charge",
-        /// Anonymous folios alive.
+        /// Folios of zeros that a fault or the kernel brought into an object.
+        ShmemAlloc => "shmem_alloc",
+        /// Steps down to a smaller size there, because no block was free or the charge was refused.
+        ShmemFallback => "shmem_fallback",
+        /// Of these, those because the charge was refused.
+        ShmemFallbackCharge => "shmem_fallback_charge",
+        /// Anonymous folios alive, those of objects among them.
         NrAnon => "nr_anon",
         /// Anonymous folios alive of which a part is unmapped.
         NrAnonPartiallyMapped => "nr_anon_partially_mapped",

@@ -100,7 +100,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// The same, and what the frame is where there is nothing to count; it waits for nobody. Gives
     /// `None` while the descriptors are being moved.
-    pub(super) fn reference_now(
+    pub(crate) fn reference_now(
         &self,
         frame: Frame,
     ) -> Option<Result<Reference<'_, 'm, M, P>, Identity>> {

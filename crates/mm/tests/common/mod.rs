@@ -10,7 +10,7 @@ pub mod watch;
 use beside::Beside;
 use foliant::fault::Orders;
 use foliant::manager::Setup;
-use foliant::space::{Flags, MapRequest, Place, SpaceId};
+use foliant::space::{Flags, MapRequest, ObjectId, Place, SpaceId};
 use foliant::table::{Paging, X86_64};
 use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::{AnyMachine, Machine, Owner};
@@ -255,6 +255,8 @@ pub fn finish(sim: &Sim, mm: &AnyMm<'_, impl Paging>, spaces: &[SpaceId]) {
     for id in spaces {
         mm.end(*id).unwrap();
     }
+    let objects: Vec<ObjectId> = mm.objects().collect();
+    objects.into_iter().for_each(|id| mm.end_object(id).unwrap());
     recount(sim, mm, &[]);
     assert_eq!(mm.anonymous().get(), 0);
     let violations = sim.finish();

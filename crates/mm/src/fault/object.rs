@@ -1,0 +1,225 @@
+//! A fault where nothing is mapped, in an area that maps an object.
+//!
+//! ```text
+//!   the object's tables ─▶ nothing there ────▶ the face has it made: a fault in the object's space
+//!                      └▶ a folio, pinned ─┬ shared, or read ──▶ as much of it as fits, at once
+//!                                          └ private, written ─▶ one page is copied
+//!   lock the table: still that area, empty, and the object has it still? ─▶ published             (J1)
+//! ```
+//!
+//! **Invariants**
+//! - J1. An entry of an object's folio is published, and a copy of a page of it, while the table's
+//!   lock is held and the object's tables, read under it, map the same frames. A caller that takes
+//!   pages out of an object empties the object's tables first and goes over the attachments then,
+//!   table by table under the same locks: it finds the entry, or the fault finds the page gone.
+//! - J2. From the look at the object's tables to the end of the step the folio is pinned: its
+//!   frames are no other's, and it is neither split nor moved.
+//! - J3. The walker that takes a folio out of use (`split`) does so in the object's tables first,
+//!   and in those of its attachments then (rmap): by J1 no entry comes behind it.
+//!
+//! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
+//! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
+//! object's table is held for a few words. Nobody takes the two the other way round.
+
+use super::{Access, Fault, Need, Outcome, Refusal, Step, fitting};
+use crate::folio::Class;
+use crate::object::{FoundPage, Looked, look, place};
+use crate::rmap::Attachment;
+use crate::space::{Area, Flags, Seen, Space, SpaceId, attrs, level_of};
+use crate::stock::{Event, NoTable, record};
+use crate::table::{Attrs, Entry, Found, Paging};
+use crate::zero;
+use foliant_machine::Machine;
+use foliant_units::{FRAME_BYTES, Level, Order, Va};
+
+impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
+    /// Maps what the object has at the address, or a copy of it.
+    #[inline(never)]
+    pub(super) fn of_object(&self, area: &Area, found: &Found) -> Step {
+        let page = match self.page_of_object(area) {
+            Ok(page) => page,
+            Err(step) => return step,
+        };
+        if page.is_broken(self.stock) {
+            return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
+        }
+        if self.access == Access::Write && !area.flags.has(Flags::SHARED) {
+            return self.copy_of_object(area, found, &page);
+        }
+        let mut order = page.folio;
+        loop {
+            let Some(smaller) = order.get().checked_sub(1) else {
+                return self.share(area, found, &page, Order::BASE);
+            };
+            if let Some(step) = self.share_if_it_fits(area, found, &page, order) {
+                return step;
+            }
+            order = Order::new(smaller).expect("a smaller order");
+        }
+    }
+
+    /// The page of the object at the address, with its folio pinned (J2); or what is to be done
+    /// before there is one.
+    fn page_of_object(&self, area: &Area) -> Result<FoundPage<'f, 'm, M, P>, Step> {
+        let attached =
+            Attachment::of(self.stock, area.attachment().expect("the area has an object"));
+        let at = place(attached, self.va);
+        let object: &Space = record(self.stock.machine, attached.object().pa());
+        match look(self.stock, object, at) {
+            Looked::There(page) => Ok(page),
+            Looked::OnItsWay => Err(Step::Need(Need::Wait)),
+            Looked::Changed => Err(Step::Again),
+            Looked::Nothing => Err(self.ask_of_object(attached, at)),
+        }
+    }
+
+    /// Maps a part of the page's folio, of 2^`order` pages, if that lies alike in both spaces, fits
+    /// the area, and nothing is there.
+    fn share_if_it_fits(
+        &self,
+        area: &Area,
+        found: &Found,
+        page: &FoundPage<'f, 'm, M, P>,
+        order: Order,
+    ) -> Option<Step> {
+        let level = level_of(order);
+        let is_alike = (self.va.get() ^ page.at.get()).is_multiple_of(order.bytes().get());
+        let range = fitting(order, self.va, area.range)?;
+        if !is_alike || !self.is_empty(range, level, found) {
+            return None;
+        }
+        if !self.space.admits(order.pages().get()) || !page.is_in(order) {
+            return None;
+        }
+        Some(self.share(area, found, page, order))
+    }
+
+    /// Publishes entries of the page's folio.
+    fn share(
+        &self,
+        area: &Area,
+        found: &Found,
+        page: &FoundPage<'f, 'm, M, P>,
+        order: Order,
+    ) -> Step {
+        let level = level_of(order);
+        match self.ensure(level, found) {
+            Ok(()) => {}
+            Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
+            Err(NoTable::Blocked(_)) => return Step::Again,
+        }
+        let (me, pages) = (self.stock.machine.me(), order.pages().get());
+        let deposit = match self.table_for(level) {
+            Ok(deposit) => deposit,
+            Err(why) => return Step::Done(Self::refusal(why)),
+        };
+        if self.space.charge(me, pages).is_err() {
+            self.drop_table(deposit);
+            return Step::Done(Outcome::OverLimit);
+        }
+        // References come before entries (frame::descriptor::D2); the pin keeps the folio.
+        let head = page.pin.head();
+        self.stock.add_references(head, pages);
+        let entries = if level == Level::BASE { pages as usize } else { 1 };
+        let first = self.va.align_down(order.bytes());
+        let seen = Seen { entries, ..Seen::one(area, first, level, 0) };
+        let agreed = self.view.agree(&seen).filter(|_| page.is_in(order)); // J1
+        let Some(agreed) = agreed else {
+            self.stock.drop_unused(head, pages);
+            self.space.uncharge(me, pages);
+            self.drop_table(deposit);
+            self.stock.count(Event::LostRace);
+            return Step::Again;
+        };
+        if let Some(table) = deposit {
+            self.space.deposit(self.stock, table);
+        }
+        // A page that is read privately is not the space's to write (space::S5).
+        let own = match area.flags.has(Flags::SHARED) {
+            true => Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY,
+            false => Attrs::ACCESSED,
+        };
+        let is_writable = area.flags.has(Flags::SHARED.with(Flags::WRITE));
+        let write = if is_writable { Attrs::WRITE } else { Attrs::NONE };
+        agreed.map(order.head(page.frame), order, attrs(area.flags) | own | write);
+        self.stock.count(Event::ObjectMapped);
+        Step::Done(Outcome::Mapped(order))
+    }
+
+    /// Maps a copy of the page, which is the space's alone.
+    fn copy_of_object(&self, area: &Area, found: &Found, page: &FoundPage<'f, 'm, M, P>) -> Step {
+        match self.ensure(Level::BASE, found) {
+            Ok(()) => {}
+            Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
+            Err(NoTable::Blocked(_)) => return Step::Again,
+        }
+        let (stock, me) = (self.stock, self.stock.machine.me());
+        let Ok(claim) = stock.claim(Order::BASE, Class::Movable) else {
+            return Step::Done(Outcome::OutOfMemory);
+        };
+        if self.space.charge(me, 1).is_err() {
+            stock.put_back(claim);
+            return Step::Done(Outcome::OverLimit);
+        }
+        zero::copy_page(stock.machine, page.frame.pa(), &claim);
+        stock.count_by(Event::CopiedBytes, FRAME_BYTES);
+        let origin = self.space.member.origin(self.va, area.offset(stock));
+        let head = stock.enlist(claim, 1, origin);
+        let agreed = self.view.agree(&Seen::one(area, self.va, Level::BASE, 0));
+        let Some(agreed) = agreed.filter(|_| page.is_in(Order::BASE)) else {
+            stock.delist(head, 1).into_iter().for_each(|claim| stock.release(claim));
+            self.space.uncharge(me, 1);
+            stock.count(Event::LostRace);
+            return Step::Again;
+        };
+        let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
+        agreed.map(head, Order::BASE, attrs | Attrs::TOUCHED);
+        stock.count(Event::Copied);
+        Step::Done(Outcome::Copied)
+    }
+
+    /// Maps a huge page of an object.
+    pub(super) fn huge_of_object(&self, area: &Area, order: Order, found: &Found) -> Step {
+        let stock = self.stock;
+        let attached = Attachment::of(stock, area.attachment().expect("the area has an object"));
+        let at = place(attached, self.va).align_down(order.bytes());
+        let object: &Space = record(stock.machine, attached.object().pa());
+        let (tables, level) = (object.tables(stock), level_of(order));
+        let there = tables.walk(at);
+        let Entry::Leaf { pa, .. } = there.entry else {
+            return self.ask_of_object(attached, at);
+        };
+        if self.is_broken(pa.frame()) {
+            return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
+        }
+        match self.ensure(level, found) {
+            Ok(()) => {}
+            Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
+            Err(NoTable::Blocked(_)) => return Step::Again,
+        }
+        let Some(agreed) = self.view.agree(&Seen::one(area, self.va, level, 0)) else {
+            return Step::Again;
+        };
+        // No walker pins a pool's page: the lock of the object's table keeps it (J1).
+        let Ok(locked) = tables.lock(at, level) else { return Step::Again };
+        if locked.get(locked.index_of(at)) & !P::UPDATED != there.word & !P::UPDATED {
+            return Step::Again;
+        }
+        stock.add_references(pa.frame(), order.pages().get());
+        drop(locked);
+        let is_writable = area.flags.has(Flags::WRITE);
+        let write = if is_writable { Attrs::WRITE } else { Attrs::NONE };
+        let attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::TOUCHED | write;
+        agreed.repeat(P::leaf(pa, level, attrs | Attrs::SOFT_DIRTY));
+        self.space.count_huge(stock.machine.me(), order.pages().get());
+        stock.count(Event::ObjectMapped);
+        Step::Done(Outcome::Mapped(order))
+    }
+    /// Has the face make a page of an object at an address of its space.
+    fn ask_of_object(&self, attached: Attachment<'_>, at: Va) -> Step {
+        let id = SpaceId::found(self.stock, attached.object());
+        let id = id.expect("an object that an area maps is there (rmap::attachment::X1)");
+        self.offers.object.set(Some(id));
+        Step::Need(Need::OfObject(at))
+    }
+}

@@ -1,0 +1,270 @@
+//! The face of objects.
+
+use super::{CollapseLimits, Manager};
+use crate::compact::CollapseError;
+use crate::fault::{Access, Demand, Outcome, Refusal};
+use crate::object::{self, Looked, ObjectRequest, look};
+use crate::space::{
+    self, Flags, MapError, MapRequest, ObjectId, RangeError, Space, SpaceId, Steps,
+};
+use crate::stock::Reference;
+use crate::sync::Outside;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{FRAME_BYTES, Frame, Order, Pages, Va, VaRange};
+
+/// A page of an object, kept for the kernel to read or write through the direct map. As long as it
+/// lives the page is neither given back, split nor moved; it may be dropped from the object.
+#[derive(Debug)]
+pub struct ObjectPage<'s, 'm, M: Machine, P: Paging> {
+    frame: Frame,
+    _kept: Reference<'s, 'm, M, P>,
+}
+
+impl<M: Machine, P: Paging> ObjectPage<'_, '_, M, P> {
+    /// Where it is.
+    pub fn frame(&self) -> Frame {
+        self.frame
+    }
+}
+
+/// Why the kernel did not get a page of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoPage {
+    /// There is no such object (any more).
+    NoObject,
+    /// It ends before.
+    Beyond(Pages),
+    /// Its memory was reported broken.
+    Broken(Frame),
+    /// Its pages are huge pages of a pool, which programs alone use.
+    Huge(Order),
+    /// There is no memory for the page or a table.
+    NoMemory,
+    /// The object may not have more than this.
+    OverLimit(Pages),
+}
+
+impl core::fmt::Display for NoPage {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            NoPage::NoObject => f.write_str("there is no such object"),
+            NoPage::Beyond(page) => write!(f, "the object ends before page {}", page.get()),
+            NoPage::Broken(frame) => write!(f, "the memory of frame {frame} is broken"),
+            NoPage::Huge(order) => {
+                write!(f, "the object has huge pages of {}: map them", order.bytes())
+            }
+            NoPage::NoMemory => f.write_str("no memory for the page"),
+            NoPage::OverLimit(limit) => {
+                write!(f, "the object may not have more than {} pages", limit.get())
+            }
+        }
+    }
+}
+impl core::error::Error for NoPage {}
+
+impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
+    /// Makes an object: memory that several spaces can map. It is there until its name is taken
+    /// ([`end_object`](Manager::end_object)) and nobody maps it any more.
+    pub fn create_object(&self, request: &ObjectRequest) -> Result<ObjectId, MapError> {
+        let steps = &mut Steps::at_the_face();
+        self.copying_top(|| object::create(&self.stock, self.stamp(), request, steps))
+    }
+    /// Takes the name from an object.
+    pub fn end_object(&self, id: ObjectId) -> Result<(), RangeError> {
+        let done = space::unname(&self.stock, id, &mut Steps::at_the_face());
+        self.collect();
+        done.map_err(|_| RangeError::NoObject)
+    }
+    /// Changes how many pages an object has room for. Pages beyond are dropped, and a program that
+    /// maps them finds nothing there, not even a private copy.
+    pub fn resize_object(&self, id: ObjectId, pages: Pages) -> Result<(), RangeError> {
+        let done = {
+            let object = id.pin(&self.stock).ok_or(RangeError::NoObject)?;
+            object::resize(&self.stock, &object, pages, &mut Steps::at_the_face())
+        };
+        self.collect();
+        done
+    }
+    /// Drops pages of an object from `from` to before `to`: a program or kernel that looks at one
+    /// next finds zeros. Private copies stay.
+    pub fn punch_object(&self, id: ObjectId, from: Pages, to: Pages) -> Result<(), RangeError> {
+        let done = {
+            let object = id.pin(&self.stock).ok_or(RangeError::NoObject)?;
+            object::punch(&self.stock, &object, (from, to), &mut Steps::at_the_face())
+        };
+        self.collect();
+        done
+    }
+    /// How many pages an object has room for.
+    pub fn object_room(&self, id: ObjectId) -> Option<Pages> {
+        let _reading = self.stock.reading();
+        Some(Pages::new(id.peek(&self.stock)?.object_end().get() / FRAME_BYTES))
+    }
+    /// How many pages an object has.
+    pub fn object_pages(&self, id: ObjectId) -> Option<Pages> {
+        let _reading = self.stock.reading();
+        Some(id.peek(&self.stock)?.pages())
+    }
+
+    /// Puts an area into a space that maps an object from its page `first` on. With
+    /// [`Flags::SHARED`](space::Flags::SHARED) what is written goes to the object; without, a page
+    /// is copied when it is first written. It may reach beyond the object: such pages are refused
+    /// when they are touched. Huge pages are mapped shared, and those of the range that are missing
+    /// are reserved for the object, unless the request says `NORESERVE`; where that fails, what was
+    /// at a fixed place is unmapped by then.
+    pub fn map_object(
+        &self,
+        id: SpaceId,
+        request: &MapRequest,
+        (object, first): (ObjectId, Pages),
+    ) -> Result<VaRange, MapError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        let of = object.pin(&self.stock).ok_or(RangeError::NoObject)?;
+        let huge = of.object_huge();
+        let asked = as_mapped(request, huge, first)?;
+        let (part, steps) = ((&*of, first.get()), &mut Steps::at_the_face());
+        let mut done = space::map_object(&self.stock, &space, &asked, part, steps);
+        if let (Ok(range), Some(order)) = (done, huge)
+            && !request.flags.has(Flags::NORESERVE)
+            && let Err(why) = self.reserve_in(&of, order, (first, range))
+        {
+            let gone = space::unmap(&self.stock, &space, range, &mut Steps::at_the_face());
+            debug_assert!(gone.is_ok(), "it was mapped just now: {gone:?}");
+            done = Err(why);
+        }
+        drop(of);
+        space::collect(&self.stock, &space);
+        self.collect();
+        done
+    }
+    /// Reserves the pages of an object that a range maps from page `first` on, as far as they are
+    /// neither there nor reserved.
+    fn reserve_in(
+        &self,
+        object: &Space,
+        order: Order,
+        (first, range): (Pages, VaRange),
+    ) -> Result<(), MapError> {
+        let pages = (first, Pages::new(first.get() + range.pages().get()));
+        let mut have = 0;
+        loop {
+            let steps = &mut Steps::at_the_face();
+            let got = match object::reserve(&self.stock, object, pages, have, steps) {
+                Ok(Err(wanted)) => {
+                    let more = self.pools().reserve(order, wanted - have);
+                    more.map(|()| have = wanted).map_err(MapError::NoHugePages)
+                }
+                Ok(Ok(used)) => {
+                    self.pools().unreserve(order, have - used);
+                    return Ok(());
+                }
+                Err(why) => Err(why.into()),
+            };
+            if let Err(why) = got {
+                self.pools().unreserve(order, have);
+                return Err(why);
+            }
+        }
+    }
+
+    /// Makes one folio of `order` of the pages of an object from `first` on, as
+    /// [`collapse`](Manager::collapse) does of a space's. Programs that map any of them fault for
+    /// it again; where one does so meanwhile, it fails as changed.
+    pub fn collapse_object(
+        &self,
+        id: ObjectId,
+        first: Pages,
+        order: Order,
+        limits: CollapseLimits,
+    ) -> Result<(), CollapseError> {
+        let object = id.pin(&self.stock).ok_or(CollapseError::NoSpace)?;
+        let va = first.get().checked_mul(FRAME_BYTES).map(Va::new);
+        let va = va.ok_or(CollapseError::Unsuitable(Va::new(0)))?;
+        let pages = (first, Pages::new(first.get() + order.pages().get()));
+        object::unmap(&self.stock, &object, pages, &mut Steps::at_the_face());
+        self.collapse(id.space(), va, order, limits)
+    }
+
+    /// A page of an object, for the kernel: to read it, where `None` stands for zeros, or to write
+    /// it, where it is made if it is not there.
+    pub fn object_page(
+        &self,
+        id: ObjectId,
+        page: Pages,
+        access: Access,
+    ) -> Result<Option<ObjectPage<'_, 'm, M, P>>, NoPage> {
+        let at = page.get().checked_mul(FRAME_BYTES).map(Va::new).ok_or(NoPage::Beyond(page))?;
+        loop {
+            match self.look_at_page(id, at)? {
+                Looked::There(found) if found.is_broken(&self.stock) => {
+                    return Err(NoPage::Broken(found.frame));
+                }
+                Looked::There(found) => {
+                    return Ok(Some(ObjectPage { frame: found.frame, _kept: found.pin }));
+                }
+                Looked::OnItsWay | Looked::Changed => {
+                    self.stock.machine.relax();
+                    Outside::at_the_face().yield_now(self.stock.machine);
+                }
+                Looked::Nothing if access != Access::Write => return Ok(None),
+                Looked::Nothing => {
+                    let ended = self.resolve_once(id.space(), Demand::page(at, Access::Write));
+                    made(ended).map_err(|outcome| self.no_page(id, page, outcome))?;
+                }
+            }
+        }
+    }
+    /// Looks for the page at an address of an object's space.
+    fn look_at_page(&self, id: ObjectId, at: Va) -> Result<Looked<'_, 'm, M, P>, NoPage> {
+        let _reading = self.stock.reading();
+        let object = id.peek(&self.stock).ok_or(NoPage::NoObject)?;
+        if let Some(order) = object.object_huge() {
+            return Err(NoPage::Huge(order));
+        }
+        if at >= object.object_end() {
+            return Err(NoPage::Beyond(Pages::new(at.get() / FRAME_BYTES)));
+        }
+        Ok(look(&self.stock, object, at))
+    }
+    /// Why a page was not made.
+    fn no_page(&self, id: ObjectId, page: Pages, outcome: Outcome) -> NoPage {
+        let limit = || id.pin(&self.stock)?.charge.limit();
+        match outcome {
+            Outcome::OverLimit => limit().map_or(NoPage::NoObject, NoPage::OverLimit),
+            Outcome::Refused(Refusal::NoSpace) => NoPage::NoObject,
+            Outcome::Refused(_) => NoPage::Beyond(page),
+            _ => NoPage::NoMemory,
+        }
+    }
+}
+
+/// The request for an area of an object, of huge pages or not, from a page of it on.
+fn as_mapped(
+    request: &MapRequest,
+    huge: Option<Order>,
+    first: Pages,
+) -> Result<MapRequest, MapError> {
+    let flags = request.flags;
+    let none = Flags::GROWS_DOWN.with(Flags::USERFAULT).with(Flags::HUGE_2M).with(Flags::HUGE_1G);
+    if flags.and(none) != Flags::NONE {
+        return Err(MapError::Flags(flags));
+    }
+    let Some(order) = huge else { return Ok(*request) };
+    // A private page of a pool would be reserved by the area.
+    let size = Flags::huge(order).filter(|_| flags.has(Flags::SHARED));
+    let size = size.ok_or(MapError::Flags(flags))?;
+    let va = Va::new(first.get().wrapping_mul(FRAME_BYTES));
+    if !va.is_aligned(order.bytes()) {
+        return Err(RangeError::Cuts(va, order.bytes()).into());
+    }
+    Ok(MapRequest { flags: flags.with(size).with(Flags::NORESERVE), ..*request })
+}
+
+/// Whether a fault in an object's space brought its page; else how it ended.
+pub(super) fn made(ended: Outcome) -> Result<(), Outcome> {
+    match ended {
+        Outcome::Mapped(_) | Outcome::Copied | Outcome::Reused | Outcome::Spurious => Ok(()),
+        other => Err(other),
+    }
+}

@@ -1,0 +1,90 @@
+//! Looking for a page of an object, without a lock.
+
+use crate::frame::{AnonOffset, Flag, Index};
+use crate::rmap::Attachment;
+use crate::space::Space;
+use crate::stock::{Reference, Stock};
+use crate::table::{Entry, Paging, SoftKind, Tables};
+use foliant_machine::Machine;
+use foliant_units::{FRAME_BYTES, Frame, Order, Pages, Va, VaRange};
+
+/// What a look found.
+pub(crate) enum Looked<'s, 'm, M: Machine, P: Paging> {
+    /// The page.
+    There(FoundPage<'s, 'm, M, P>),
+    /// There is none.
+    Nothing,
+    /// Its folio is being split or moved.
+    OnItsWay,
+    /// It changed meanwhile.
+    Changed,
+}
+
+/// A page that was found, whose folio is pinned.
+pub(crate) struct FoundPage<'s, 'm, M: Machine, P: Paging> {
+    tables: Tables<'m, M, P>,
+    /// Its address in the object's space.
+    pub(crate) at: Va,
+    pub(crate) frame: Frame,
+    /// The size of its folio.
+    pub(crate) folio: Order,
+    pub(crate) pin: Reference<'s, 'm, M, P>,
+}
+
+/// Where the page that an attachment has at `va` is in its object's space.
+pub(crate) fn place(attachment: Attachment<'_>, va: Va) -> Va {
+    Index::of(va, attachment.offset()).at(AnonOffset::NONE)
+}
+
+/// Looks for the page at `at` of the space of an object, and keeps its folio. The caller is in a
+/// reader's section, and stays in it as long as it asks the page anything.
+pub(crate) fn look<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    object: &Space,
+    at: Va,
+) -> Looked<'s, 'm, M, P> {
+    let tables = object.tables(stock);
+    let there = tables.walk(at);
+    let pa = match there.entry {
+        Entry::Leaf { pa, .. } => pa,
+        Entry::Soft(soft) if soft.kind == SoftKind::Migration => return Looked::OnItsWay,
+        Entry::Soft(soft) if soft.is_waited_for() => return Looked::Changed,
+        Entry::Table(_) => return Looked::Changed,
+        Entry::None | Entry::Soft(_) => return Looked::Nothing,
+    };
+    let inside = (at.get() - there.va.get()) / FRAME_BYTES;
+    let frame = pa.frame().add(Pages::new(inside));
+    let Some(Ok(pin)) = stock.reference_now(frame) else { return Looked::Changed };
+    // It was found in this section, and is the object's still: so it is what was pinned.
+    if tables.walk(at).word & !P::UPDATED != there.word & !P::UPDATED {
+        return Looked::Changed;
+    }
+    let folio = stock.identity_of(pin.head()).order();
+    Looked::There(FoundPage { tables, at, frame, folio, pin })
+}
+
+impl<M: Machine, P: Paging> FoundPage<'_, '_, M, P> {
+    /// Whether its memory was reported broken.
+    pub(crate) fn is_broken(&self, stock: &Stock<'_, M, P>) -> bool {
+        stock.identity_of(self.pin.head()).has(Flag::Poisoned)
+    }
+    /// Whether the object has the whole block of its folio that holds the page and is of this
+    /// order, still.
+    pub(crate) fn is_in(&self, order: Order) -> bool {
+        let (first, head) = (self.at.align_down(order.bytes()), order.head(self.frame));
+        let block = VaRange::sized(first, order.bytes()).expect("a part of the object");
+        let pages = |va: Va| (va.get() - first.get()) / FRAME_BYTES;
+        let mut next = first;
+        for leaf in self.tables.leaves(block) {
+            let Entry::Leaf { pa, .. } = leaf.entry else { return false };
+            // A leaf of 2 MiB may begin before the block.
+            let begins = leaf.va.max(first);
+            let frame = pa.frame().add(Pages::new((begins.get() - leaf.va.get()) / FRAME_BYTES));
+            if begins != next || frame != head.add(Pages::new(pages(begins))) {
+                return false;
+            }
+            next = leaf.va.add(leaf.level.span().get());
+        }
+        next >= block.end()
+    }
+}
