@@ -489,7 +489,8 @@ pub(crate) struct Sim {
     /// Operations in all, instead of what the seed says
     #[arg(long, value_name = "N", value_parser = steps)]
     pub(crate) steps: Option<usize>,
-    /// What CPUs share, instead of what the seed says: partitioned, racing, folding, pooled, ranges
+    /// What CPUs share, instead of what the seed says: partitioned, racing, folding, pooled,
+    /// ranges, objects
     #[arg(long, value_name = "STYLE", value_parser = style)]
     pub(crate) style: Option<Style>,
     /// Refuse the k-th allocation, from 1 on
@@ -808,7 +809,7 @@ fn steps(text: &str) -> Result<usize, String> {
 
 fn style(text: &str) -> Result<Style, String> {
     let style = text.parse();
-    style.map_err(|()| "use partitioned, racing, folding, pooled or ranges".to_owned())
+    style.map_err(|()| "use partitioned, racing, folding, pooled, ranges or objects".to_owned())
 }
 
 fn block(text: &str) -> Result<Order, String> {

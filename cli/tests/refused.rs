@@ -308,7 +308,7 @@ const TABLE: &str = "
 2 | sim --steps 0                             | --steps cannot be '0'      | 1 to 1000000
 2 | sim --steps 1000001                       | --steps cannot be '1000001' | 1 to 1000000
 2 | sim --steps few                           | --steps cannot be 'few'    | 1 to 1000000
-2 | sim --style loud                          | --style cannot be 'loud'   | partitioned, racing, folding, pooled or ranges
+2 | sim --style loud                          | --style cannot be 'loud'   | partitioned, racing, folding, pooled, ranges or objects
 2 | sim --fail 0                              | --fail cannot be '0'       | 1 to 2^64 - 1
 2 | sim --fail x                              | --fail cannot be 'x'       | 1 to 2^64 - 1
 2 | sim 5                                     | 5 is one word too many for `foliant sim` | `foliant sim --help`

@@ -30,7 +30,7 @@ fuzz_target!(|input: Input<'_>| -> Corpus {
     if input.draws.len() > STEPS_MAX * BYTES_PER_STEP {
         return Corpus::Reject;
     }
-    let styles = [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges];
+    let styles = Style::ALL;
     let formats = [Format::X86Four, Format::X86Five, Format::Aarch64, Format::Sv39, Format::Sv48];
     let shape = Shape {
         cpus: 1 + usize::from(input.cpus % 4),

@@ -2,7 +2,7 @@
 //! `foliant sim` runs one.
 
 use clap::Args;
-use foliant_history::{Histories, Plant, Shape, plants, run_planted};
+use foliant_history::{Histories, Plant, Shape, Style, plants, run_planted};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -18,6 +18,9 @@ pub(crate) struct Sim {
     /// The first seed of them
     #[arg(long, value_name = "S", default_value_t = 0)]
     from: u64,
+    /// Histories of this kind alone, such as `objects`, which are not drawn otherwise
+    #[arg(long, value_name = "KIND", conflicts_with = "planted", value_parser = style)]
+    style: Option<Style>,
     /// Runs the planted bugs, or one of them: each must be caught by the checker named for it
     #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "all")]
     planted: Option<String>,
@@ -27,8 +30,13 @@ pub(crate) struct Sim {
 pub(crate) fn sim(asked: &Sim) -> Result<(), String> {
     match &asked.planted {
         Some(name) => planted(name),
-        None => many(asked.from, asked.seeds),
+        None => many(asked.from, asked.seeds, asked.style),
     }
+}
+
+fn style(text: &str) -> Result<Style, String> {
+    let all = Style::ALL.map(|style| style.to_string()).join(", ");
+    text.parse().map_err(|()| format!("'{text}' is no kind of history: use one of {all}"))
 }
 
 fn find(name: &str) -> Result<Plant, String> {
@@ -40,18 +48,21 @@ fn find(name: &str) -> Result<Plant, String> {
 /// Operations that take folios apart, move them or put them together.
 const MOVING: [&str; 5] = ["split", "split list", "relocate", "compact", "collapse"];
 
-/// Runs `count` histories.
-pub(crate) fn many(from: u64, count: u64) -> Result<(), String> {
+/// Runs `count` histories, of this style if one is given.
+pub(crate) fn many(from: u64, count: u64, style: Option<Style>) -> Result<(), String> {
+    let shape = |seed| {
+        let usual = Shape::of(seed);
+        Shape { style: style.unwrap_or(usual.style), ..usual }
+    };
     let begun = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let done = AtomicUsize::new(0);
-    let reports =
-        Histories::seeds(from..from.saturating_add(count), threads, Shape::of, |report| {
-            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
-            if !report.is_clean() || n.is_multiple_of(50) {
-                println!("  {n} of {count} histories, {:.0} s", begun.elapsed().as_secs_f64());
-            }
-        });
+    let reports = Histories::seeds(from..from.saturating_add(count), threads, shape, |report| {
+        let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if !report.is_clean() || n.is_multiple_of(50) {
+            println!("  {n} of {count} histories, {:.0} s", begun.elapsed().as_secs_f64());
+        }
+    });
     let bad: Vec<_> = reports.iter().filter(|report| !report.is_clean()).collect();
     for report in &bad {
         println!("{report}\n");

@@ -2,6 +2,7 @@
 
 use crate::run::{cargo, root};
 use crate::{boot, c, compare, explore, fuzz, linux, outside, sim, tidy};
+use foliant_history::Style;
 use std::fs;
 
 /// How long each fuzzer runs.
@@ -39,7 +40,8 @@ pub(crate) fn all() -> Result<(), String> {
     let loom: Vec<&str> = loom.split(' ').collect();
     cargo("loom", &loom, &[("RUSTFLAGS", "--cfg loom")])?;
     explore::some()?;
-    sim::many(0, 200)?;
+    sim::many(0, 200, None)?;
+    sim::many(0, 100, Some(Style::Objects))?;
     linux::hunt(BESIDE_LINUX, 0, 200)?;
     fuzz::all(FUZZ_SECONDS)?;
     if boot::qemu() { boot::all().and_then(|()| compare::check()) } else { Ok(()) }

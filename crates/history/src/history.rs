@@ -7,7 +7,7 @@ use crate::rng::Draws;
 use crate::saboteur::Saboteur;
 use crate::shape::{Format, Live, Refused, Shape, Style};
 use crate::world::{MEMORY, World, config, memory_of_drawn};
-use crate::{folding, partitioned, pooled, racing, ranges};
+use crate::{folding, objects, partitioned, pooled, racing, ranges};
 use core::ops::Range;
 use foliant::Event;
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
@@ -75,6 +75,7 @@ impl History {
                 Style::Folding => folding::run(&world),
                 Style::Pooled => pooled::run(&world),
                 Style::Ranges => ranges::run(&world),
+                Style::Objects => objects::run(&world),
             };
             if world.is_whole() {
                 world.finish(&spaces);

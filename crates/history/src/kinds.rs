@@ -20,6 +20,9 @@ pub enum Style {
     /// CPUs take kernel memory and give it back: the model knows what each page holds and whether
     /// it may be written.
     Ranges,
+    /// CPUs map a few objects, shared and privately, which others write to, cut and end: the model
+    /// knows which values a load may give.
+    Objects,
 }
 
 /// The page-table format.
@@ -66,6 +69,18 @@ pub enum Sizes {
     Auto,
 }
 
+impl Style {
+    /// All of them.
+    pub const ALL: [Style; 6] = [
+        Style::Partitioned,
+        Style::Racing,
+        Style::Folding,
+        Style::Pooled,
+        Style::Ranges,
+        Style::Objects,
+    ];
+}
+
 impl fmt::Display for Style {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -74,6 +89,7 @@ impl fmt::Display for Style {
             Style::Folding => "folding",
             Style::Pooled => "pooled",
             Style::Ranges => "ranges",
+            Style::Objects => "objects",
         })
     }
 }
@@ -81,9 +97,6 @@ impl fmt::Display for Style {
 impl core::str::FromStr for Style {
     type Err = ();
     fn from_str(text: &str) -> Result<Style, ()> {
-        [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges]
-            .into_iter()
-            .find(|s| s.to_string() == text)
-            .ok_or(())
+        Style::ALL.into_iter().find(|s| s.to_string() == text).ok_or(())
     }
 }

@@ -32,6 +32,7 @@ mod folding;
 mod history;
 mod kinds;
 mod model;
+mod objects;
 mod oddities;
 mod operations;
 mod partitioned;

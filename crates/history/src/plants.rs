@@ -473,6 +473,38 @@ pub(crate) static ALL: &[Bug] = &[
         asked: |at, _, what| at.narrowed(what, |what| of_first_entries(what, is_group)),
         ..SOUND
     },
+    Bug {
+        name: "private-writable",
+        about: "a page of an object that is read privately is writable",
+        checker: "contents",
+        once_in: 2,
+        style: Some(Style::Objects),
+        word: |at, old, new| {
+            let is_read = old == 0 && is_leaf(new) && new & (WRITE | SPECIAL) == 0;
+            if is_read && at.strikes_in(&[Task::Fault]) { new | WRITE } else { new }
+        },
+        ..SOUND
+    },
+    Bug {
+        name: "detached-mapped",
+        about: "an area of an object goes while an entry of it is there",
+        checker: "audit",
+        once_in: 5,
+        style: Some(Style::Objects),
+        word: |at, old, new| {
+            if is_gone(old, new) && at.strikes_in(&[Task::Unmap]) { old } else { new }
+        },
+        ..SOUND
+    },
+    Bug {
+        name: "forget-attachment",
+        about: "where an object is mapped an entry of a moved folio is never taken out of use",
+        checker: "panic",
+        once_in: 5,
+        style: Some(Style::Objects),
+        is_forgotten: |at| at.is_of_another_table(&[Task::Relocate]) && at.strikes(),
+        ..SOUND
+    },
 ];
 
 /// Nothing of what was to be cleared or copied.
@@ -498,6 +530,10 @@ fn is_large(bytes: Bytes) -> bool {
 fn is_same(old: u64, new: u64) -> bool {
     let is_own = is_leaf(new) && new & SPECIAL == 0;
     is_own && is_leaf(old) && (old ^ new) & ADDRESS == 0
+}
+/// Whether a leaf goes.
+fn is_gone(old: u64, new: u64) -> bool {
+    is_leaf(old) && new == 0
 }
 /// Whether a whole page is looked at, to be given back.
 fn is_page(bytes: Bytes) -> bool {

@@ -138,6 +138,8 @@ pub(crate) struct State {
     owed: Vec<Ticket>,
     /// The last word stored, if no word was loaded since.
     pub(crate) leaf: (Pa, u64),
+    /// Where the word is that is written.
+    place: Pa,
     struck: u64,
     /// Tickets of requests for the kernel half.
     kernel: BTreeSet<u64>,
@@ -159,6 +161,7 @@ impl<'s> Saboteur<'s> {
             rng: Rng::new(seed, 2),
             owed: Vec::new(),
             leaf: (Pa::new(0), 0),
+            place: Pa::new(0),
             struck: 0,
             kernel: BTreeSet::new(),
             links: BTreeMap::new(),
@@ -289,6 +292,18 @@ impl<'s> Saboteur<'s> {
         // SAFETY: as above; or the caller's bug is the one that is planted.
         unsafe { self.sim.kernel_load(va) }.ok()
     }
+    /// The kernel reads a word of a page that it keeps, and writes it.
+    pub(crate) fn direct(&self, pa: Pa, stored: Option<u64>) -> u64 {
+        // SAFETY: the caller keeps the page, so the word is there.
+        let word = unsafe { self.sim.reach(pa, Bytes::new(8)) }.cast::<u64>();
+        // SAFETY: as above; no other CPU goes on meanwhile.
+        let found = unsafe { word.read_volatile() };
+        if let Some(stored) = stored {
+            // SAFETY: as above.
+            unsafe { word.write_volatile(stored) };
+        }
+        found
+    }
     /// Whether the caller reads what it gave back: the bug planted.
     pub(crate) fn reads_after_free(&self) -> bool {
         self.bug.is_some_and(|bug| (bug.reads_after_free)(self))
@@ -321,13 +336,21 @@ impl<'s> Saboteur<'s> {
         };
         owner == Owner::Free && was == Some(kind)
     }
+    /// Whether the word that is written is in another table than the first of the calling CPU's
+    /// task, if it is at one of `tasks`: an object's own table comes before those of who maps it.
+    pub(crate) fn is_of_another_table(&self, tasks: &[Task]) -> bool {
+        let table = self.state().place.frame();
+        let is_other = |job: &mut Job| *job.first.get_or_insert(table) != table;
+        self.job(tasks, is_other).unwrap_or(false)
+    }
     /// Whether the calling CPU has made migration entries and put none back since.
     pub(crate) fn is_taking(&self) -> bool {
         let me = self.sim.me();
         self.state().taking.contains(&me.0)
     }
     /// What is really written where `old` is and `new` is asked for.
-    fn written(&self, bug: &Bug, old: u64, new: u64) -> u64 {
+    fn written(&self, bug: &Bug, pa: Pa, old: u64, new: u64) -> u64 {
+        self.state().place = pa;
         if is_migration(old) && is_leaf(new) {
             let me = self.sim.me();
             self.state().taking.remove(&me.0);
@@ -395,7 +418,7 @@ unsafe impl Around for Saboteur<'_> {
         let word = self.bug.map_or(word, |bug| {
             // SAFETY: the word that is about to be written is there to be read.
             let old = unsafe { self.sim.load(pa) };
-            let word = self.written(bug, old, word);
+            let word = self.written(bug, pa, old, word);
             (bug.stored)(self, pa, old, word)
         });
         // SAFETY: the caller's promise, handed on.
@@ -408,7 +431,7 @@ unsafe impl Around for Saboteur<'_> {
             // SAFETY: the caller's promise, handed on.
             return unsafe { self.sim.compare_exchange(pa, old, new) };
         };
-        let new = self.written(bug, old, new);
+        let new = self.written(bug, pa, old, new);
         if is_leaf(old) && is_migration(new) {
             if (bug.is_forgotten)(self) {
                 return Ok(old);

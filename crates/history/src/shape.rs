@@ -73,7 +73,9 @@ impl Shape {
         // Most bugs are of programs' memory.
         let style = match usual.style {
             Style::Racing | Style::Pooled => Style::Racing,
-            Style::Partitioned | Style::Folding | Style::Ranges => Style::Partitioned,
+            Style::Partitioned | Style::Folding | Style::Ranges | Style::Objects => {
+                Style::Partitioned
+            }
         };
         Shape {
             cpus: usual.cpus.clamp(3, 8),

@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use foliant_machine::Invalidation;
-use foliant_units::{Bytes, Cpu, CpuSet, Pa};
+use foliant_units::{Bytes, Cpu, CpuSet, Frame, Pa};
 use std::collections::BTreeMap;
 
 /// A kind of work of the manager's.
@@ -20,6 +20,10 @@ pub(crate) enum Task {
     Fault,
     /// A space is forked.
     Fork,
+    /// Pages of an object are dropped, or cut off.
+    Cut,
+    /// A range is unmapped.
+    Unmap,
 }
 
 /// A flush that was asked for and not carried out.
@@ -56,6 +60,8 @@ pub(crate) struct Job {
     pub(crate) copied: Option<Copied>,
     /// Words that were written wrong, and what they should say.
     pub(crate) wrong: Vec<(Pa, u64)>,
+    /// The first table that the bug was asked about.
+    pub(crate) first: Option<Frame>,
 }
 
 /// The tasks of all CPUs.
@@ -67,7 +73,8 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn begin(&mut self, cpu: Cpu, task: Task) {
         let (put_off, late, wrong) = Default::default();
-        self.jobs.insert(cpu.0, Job { task, put_off, late, copied: None, wrong });
+        let job = Job { task, put_off, late, copied: None, wrong, first: None };
+        self.jobs.insert(cpu.0, job);
     }
     pub(crate) fn end(&mut self, cpu: Cpu) {
         self.jobs.remove(&cpu.0);

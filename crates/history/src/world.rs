@@ -46,7 +46,7 @@ const MORE: Bytes = Bytes::new(64 << 20);
 /// they are short.
 pub(crate) fn memory_of_drawn(style: Style) -> Bytes {
     match style {
-        Style::Partitioned | Style::Racing | Style::Ranges => LITTLE,
+        Style::Partitioned | Style::Racing | Style::Ranges | Style::Objects => LITTLE,
         Style::Folding | Style::Pooled => MORE,
     }
 }

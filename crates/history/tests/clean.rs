@@ -59,6 +59,21 @@ fn histories_of_kernel_ranges_are_clean() {
     clean(|seed| Shape { steps: 1600, style, live, ..Shape::of(seed) }, 50..58);
 }
 
+/// With one CPU the model is exact; with several it knows which values may be found.
+#[test]
+fn histories_of_objects_are_clean() {
+    let style = Style::Objects;
+    let reports = clean(|seed| Shape { steps: 1600, style, ..Shape::of(seed) }, 0..24);
+    let sum = |name| reports.iter().filter_map(|r| r.operations.get(name)).sum::<u64>();
+    assert!(sum("resize") > 200 && sum("punch") > 200 && sum("move") > 300 && sum("fork") > 200);
+    clean(|seed| Shape { steps: 800, style, cpus: 1, ..Shape::of(seed) }, 30..40);
+    let live = Live::BreakBeforeMake;
+    clean(|seed| Shape { steps: 1600, style, live, ..Shape::of(seed) }, 50..58);
+    for format in [Format::Aarch64, Format::Sv39, Format::Sv48] {
+        clean(|seed| Shape { steps: 800, cpus: 4, style, format, ..Shape::of(seed) }, 60..64);
+    }
+}
+
 /// The shapes in which bugs are planted, without one: what is found there is the bug's doing.
 #[test]
 fn without_a_bug_the_seeds_of_the_planted_ones_are_clean() {
@@ -69,7 +84,7 @@ fn without_a_bug_the_seeds_of_the_planted_ones_are_clean() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    for style in [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges] {
+    for style in Style::ALL {
         let shape = Shape { steps: 500, style, refused: Refused::OneIn(30), ..Shape::of(5) };
         let (one, two) = (History::run(5, shape), History::run(5, shape));
         assert_eq!(one, two);
@@ -80,7 +95,7 @@ fn the_same_seed_gives_the_same_history() {
 /// The bytes that a fuzzer hands in decide, and nothing else but the seed does.
 #[test]
 fn draws_from_outside_decide() {
-    for style in [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges] {
+    for style in Style::ALL {
         let shape = Shape { cpus: 2, steps: 60, style, ..Shape::of(5) };
         let run = |bytes: &[u8]| History::run_drawn(5, shape, bytes);
         let bytes: Vec<u8> = (0..200u8).map(|n| n.wrapping_mul(167)).collect();
