@@ -2,7 +2,9 @@
 //! or by many.
 //!
 //! The parent has a stretch of 2 MiB folios, each mapped by 512 entries; the other spaces are its
-//! forks. CPU 0 is the splitter and runs the parent, and the others run one space each, in turn:
+//! forks. Folios of an object (`memory=shared`) are mapped by the parent in the same way, by its
+//! forks with one leaf each, and by the object itself. CPU 0 is the splitter and runs the parent,
+//! and the others run one space each, in turn:
 //!
 //! ```text
 //!   CPU    0 │ 1  2  3 │ 4  5  6 │ 7            of a space that nobody runs, or only CPU 0, nobody is asked
@@ -23,12 +25,14 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant::fault::Orders;
-use foliant::space::{Flags, SpaceId};
+use foliant::object::ObjectRequest;
+use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::split::{SplitInto, SplitRequest};
 use foliant::{Access, Event, FlushGrain, Manager, Policy};
 use foliant_units::{Bytes, Cpu, Order, Pages, VaRange};
 
 const GRAINS: &[&str] = &["entry", "folio", "list"];
+const MEMORY: &[&str] = &["anonymous", "shared"];
 /// Memory for whatever else there is.
 const BESIDES: Bytes = Bytes::new(48 << 20);
 
@@ -48,6 +52,12 @@ pub(crate) const SCENARIO: About = About {
             default: "64",
             kind: Kind::Pages(Pages::new(256)),
             about: "how many folios of 2 MiB",
+        },
+        Parameter {
+            name: "memory",
+            default: "anonymous",
+            kind: Kind::Names(MEMORY),
+            about: "whose they are: the parent's, copied when they are written; or an object's",
         },
         Parameter {
             name: "grains",
@@ -73,14 +83,38 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     parameters: &Parameters,
 ) -> Result<Report, LabError> {
     let mut rows = Vec::new();
-    for spaces in parameters.counts("spaces") {
+    for (memory, spaces) in groups(parameters) {
         for grain in parameters.names("grains") {
             stage.go_on()?;
-            rows.push(row(stage, parameters.pages("folios").get(), *spaces, grain)?);
+            rows.push(row(stage, parameters.pages("folios").get(), (memory, spaces), grain)?);
         }
     }
     let ratios = ratios(&rows, parameters);
     Ok(Report::of((&SCENARIO, parameters), stage, Bytes::SIZE_2M.to_string(), rows, ratios))
+}
+
+/// Whose memory, and how many spaces map it, of each group of rows.
+fn groups(parameters: &Parameters) -> impl Iterator<Item = (&'static str, u64)> {
+    let memory = parameters.names("memory").iter();
+    memory.flat_map(|memory| parameters.counts("spaces").iter().map(move |n| (*memory, *n)))
+}
+
+/// Maps an object where the ground's area is, and says which.
+fn share<'m, S: Stage<'m>>(ground: &Ground<'_, 'm, S>) -> Result<(), LabError> {
+    let (manager, area) = (ground.manager, ground.area);
+    manager.set_object_policy(manager.policy());
+    let pages = Pages::new(area.bytes().get() / PAGE.get());
+    let object = manager.create_object(&ObjectRequest { pages, ..ObjectRequest::default() })?;
+    let request = MapRequest {
+        place: Place::Fixed(area.start()),
+        bytes: area.bytes(),
+        flags: Flags::READ_WRITE.with(Flags::SHARED),
+        tag: 0,
+    };
+    let mapped = manager.map_object(ground.space, &request, (object, Pages::new(0)));
+    manager.end_object(object)?; // it is there as long as it is mapped
+    mapped?;
+    Ok(())
 }
 
 /// The forks of the parent. Dropping them has every CPU leave them, and ends them.
@@ -123,7 +157,7 @@ impl<'m, S: Stage<'m>> Drop for Forks<'_, 'm, S> {
 fn row<'m, S: Stage<'m>>(
     stage: &S,
     folios: u64,
-    spaces: u64,
+    (memory, spaces): (&'static str, u64),
     grain: &'static str,
 ) -> Result<Row, LabError> {
     let flush = if grain == "entry" { FlushGrain::ONE } else { FlushGrain::WHOLE };
@@ -131,6 +165,9 @@ fn row<'m, S: Stage<'m>>(
     let policy = Policy::always(Orders::of(Order::SIZE_2M));
     let ground = Ground::new(stage, bytes, policy, FlushGrain::WHOLE)?;
     let (manager, area) = (ground.manager, ground.area);
+    if memory == "shared" {
+        share(&ground)?;
+    }
     stage.touch(ground.space, area, Bytes::SIZE_2M, Access::Write)?;
     for nth in 0..folios {
         // A page with other rights takes the leaf apart into entries, and leaves the folio whole.
@@ -167,7 +204,7 @@ fn row<'m, S: Stage<'m>>(
     }
     let span = begun.until_now(stage);
     Ok(Row {
-        name: name(spaces, grain).into(),
+        name: name(memory, spaces, grain).into(),
         counts: Named::from_iter([
             ("folios_split", manager.total(Event::ThpSplitPage) - splits),
             ("shootdowns", span.machine.shootdowns),
@@ -200,12 +237,13 @@ fn settle<'m, S: Stage<'m>>(
     }
 }
 
-fn spaces_text(spaces: u64) -> String {
+fn group_text(memory: &str, spaces: u64) -> String {
     let plural = if spaces == 1 { "space" } else { "spaces" };
-    format!("{spaces} {plural}")
+    let whose = if memory == "shared" { "shared, " } else { "" };
+    format!("{whose}{spaces} {plural}")
 }
-fn name(spaces: u64, grain: &str) -> String {
-    format!("{}, {grain}", spaces_text(spaces))
+fn name(memory: &str, spaces: u64, grain: &str) -> String {
+    format!("{}, {grain}", group_text(memory, spaces))
 }
 
 /// Shootdowns and ticks at the first grain to those at each other.
@@ -213,14 +251,15 @@ fn ratios(rows: &[Row], parameters: &Parameters) -> Vec<Ratio> {
     let Some((first, others)) = parameters.names("grains").split_first() else {
         return Vec::new();
     };
-    let find = |spaces, grain| rows.iter().find(|row| row.name == name(spaces, grain));
+    let find = |of: &str, grain: &str| rows.iter().find(|row| row.name == format!("{of}, {grain}"));
     let mut ratios = Vec::new();
-    for (spaces, other) in
-        parameters.counts("spaces").iter().flat_map(|n| others.iter().map(move |o| (*n, *o)))
+    for (group, other) in
+        groups(parameters).flat_map(|group| others.iter().map(move |other| (group, *other)))
     {
-        let (Some(of), Some(to)) = (find(spaces, first), find(spaces, other)) else { continue };
+        let group = group_text(group.0, group.1);
+        let (Some(of), Some(to)) = (find(&group, first), find(&group, other)) else { continue };
         let mut add = |what: &str, of: Option<&u64>, to: Option<&u64>| {
-            let name = format!("{what}, {}, {first} to {other}", spaces_text(spaces));
+            let name = format!("{what}, {group}, {first} to {other}");
             let (of, to) = (of.copied().unwrap_or_default(), to.copied().unwrap_or_default());
             ratios.push(Ratio { name: name.into(), of, to });
         };

@@ -51,6 +51,21 @@ fn shootdowns_go_by_entries_folios_and_lists() {
     assert_eq!(report.ratios.len(), 12);
 }
 
+/// Folios of an object take as many: its own entries ask nobody.
+#[test]
+fn folios_of_an_object_are_split_with_as_many() {
+    let report = run(Scenario::Split, "spaces=1,4 folios=64 memory=shared grains=folio,list", 4, 1);
+    for (rows, asked) in report.rows.chunks(2).zip([1u64, 3]) {
+        assert!(rows[0].name.starts_with("shared, "), "{}", rows[0].name);
+        for (row, each) in rows.iter().zip([64, 1]) {
+            assert_eq!(count(row, "folios_split"), 64, "{}", row.name);
+            assert_eq!(count(row, "shootdowns"), asked * each, "{}", row.name);
+            assert_eq!(count(row, "interrupts"), 3 * each, "{}", row.name);
+        }
+    }
+    assert_eq!(report.ratios.len(), 4);
+}
+
 #[test]
 fn who_runs_alone_asks_nobody() {
     let report = run(Scenario::Split, "spaces=1,5 folios=3", 1, 1);
