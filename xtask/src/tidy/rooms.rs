@@ -132,7 +132,7 @@ mod tests {
             ("crates/mm/src/frame/mod.rs", "// as crate::space does"),
         ]);
         assert_eq!(findings, Vec::<String>::new());
-        assert_eq!(uses.pairs, [(2, 1), (4, 0), (4, 1), (14, 13)].into());
+        assert_eq!(uses.pairs, [(2, 1), (4, 0), (4, 1), (15, 13)].into());
         let (_, findings) = noted(&[
             ("crates/mm/src/frame/mod.rs", "use crate::table::Entry;"),
             ("crates/mm/src/attic/mod.rs", ""),
