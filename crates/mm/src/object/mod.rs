@@ -23,8 +23,8 @@
 //!   none comes), the entries of its tables, the entries of its attachments. A fault publishes what
 //!   the tables say under the lock under which the last step looks (fault::object::J1). So when the
 //!   call is over no CPU reaches what has left, and what it mapped is free.
-//!   Where an area of the object was moved meanwhile, its entries may have come to an attachment
-//!   that was gone over: then all are gone over again.
+//!   All areas of a space that map the object are gone over under one hold of its writer, so one
+//!   that is moved from attachment to attachment takes no entry past the call.
 //! - O4. An object is there as long as it has its name or an attachment; the call that takes the
 //!   last of both ends it (space::names::B2).
 //! - O5. What a program writes to a private area is never the object's: entries of object pages in
@@ -172,16 +172,9 @@ fn zap_attached<M: Machine, P: Paging>(
         return;
     }
     let page = |va: Va| va.get() / FRAME_BYTES;
-    loop {
-        let moves = object.moves();
-        let mut at: Option<Pin<'_>> = object.member.first_attachment(stock);
-        while let Some(pin) = at {
-            space::zap_attached(stock, &pin, (page(gone.start()), page(gone.end())), copies, steps);
-            at = pin.behind(stock);
-        }
-        // A move may have taken entries along to an attachment that came before.
-        if object.moves() == moves {
-            return;
-        }
+    let mut at: Option<Pin<'_>> = object.member.first_attachment(stock);
+    while let Some(pin) = at {
+        space::zap_attached(stock, &pin, (page(gone.start()), page(gone.end())), copies, steps);
+        at = pin.behind(stock);
     }
 }

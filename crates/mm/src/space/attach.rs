@@ -58,9 +58,8 @@ pub(super) fn moved<M: Machine, P: Paging>(
         return Ok(Area::own(area.range, area.flags, area.tag, offset));
     };
     let old = Attachment::of(stock, name);
-    let (object, at) = (object(stock, old), old.distances().moved(from, to));
-    object.as_object.note_move();
-    Ok(area.attached(attach(stock, space, object, at, Some(old))?))
+    let at = old.distances().moved(from, to);
+    Ok(area.attached(attach(stock, space, object(stock, old), at, Some(old))?))
 }
 /// The area that a fork's child has where its parent has `area`.
 pub(super) fn copied<M: Machine, P: Paging>(
@@ -176,8 +175,9 @@ pub(crate) enum Copies {
     Stay,
 }
 
-/// Takes what the areas of an attachment have of the pages `from..to` of its object out of their
-/// space. The caller has it pinned and holds nothing.
+/// Takes what the space of an attachment has of the pages `from..to` of its object out of all areas
+/// that map it, by whichever attachment: so an area that moves carries nothing past the caller,
+/// which goes from attachment to attachment. The caller has it pinned and holds nothing.
 pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
     stock: &Stock<'m, M, P>,
     pin: &Pin<'m>,
@@ -195,9 +195,10 @@ pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
     let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let zap = Zap::new(stock, &space, Guards::Keep);
-    let has_it = |area: &Area| area.attachment() == Some(attached.name());
-    for area in space.areas.overlapping(stock.machine, user_half::<P>()).filter(has_it) {
-        let Some(part) = part_of(&area, attached.offset(), pages) else { continue };
+    for area in space.areas.overlapping(stock.machine, user_half::<P>()) {
+        let shown = shows(stock, &area).filter(|(object, _)| *object == attached.object());
+        let part = shown.and_then(|(_, offset)| part_of(&area, offset, pages));
+        let Some(part) = part else { continue };
         match copies == Copies::Go || area.flags.has(Flags::SHARED) {
             true => zap.range(&mut gather, part, steps),
             false => zap.range_of(&mut gather, part, attached.object(), steps),

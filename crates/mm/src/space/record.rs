@@ -60,8 +60,6 @@ pub(super) struct AsObject {
     flags: AtomicU64, // [c]
     /// Held over a change of its size and over a punch, from the first step to the last one.
     cutting: Patient,
-    /// How often an area of it was about to move.
-    moves: AtomicU64, // [a]
 }
 
 impl AsObject {
@@ -80,10 +78,6 @@ impl AsObject {
     }
     pub(super) fn is_named(&self) -> bool {
         self.holds.load(Ordering::SeqCst) & NAMED != 0
-    }
-    /// An area of it is about to move. The caller holds its space's writer, to the end of the move.
-    pub(super) fn note_move(&self) {
-        self.moves.fetch_add(1, Ordering::SeqCst);
     }
     /// Of a new object: it has its name.
     pub(super) fn begin(&self, flags: Flags) {
@@ -177,10 +171,6 @@ impl Space {
     /// Of an object: the lock of calls that take pages out of it.
     pub(crate) fn cutting(&self) -> &Patient {
         &self.as_object.cutting
-    }
-    /// Of an object: how often an area of it was about to move.
-    pub(crate) fn moves(&self) -> u64 {
-        self.as_object.moves.load(Ordering::SeqCst)
     }
     /// Of an object: how many attachments keep it.
     #[cfg(feature = "verify")]
