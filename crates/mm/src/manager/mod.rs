@@ -24,6 +24,8 @@ mod compact;
 mod kernel;
 mod look;
 mod object;
+#[cfg(all(test, not(loom)))]
+mod object_tests;
 mod pool;
 mod setup;
 mod split;

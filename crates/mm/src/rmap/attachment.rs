@@ -15,8 +15,9 @@
 //!   its space has it, nobody has it pinned, and no entry is left that an area had by it.
 //! - X2. An attachment that a fork makes stands behind the one that it is copied from. So a walk
 //!   that came by before its entries were made finds it further on.
-//! - X3. The lot of an attachment that is gone is used again behind a grace period: a fault that
-//!   found it in an area finds in it, to the end of its section, what it was.
+//! - X3. The lot of an attachment that is gone is used again, and its object let go of, behind a
+//!   grace period: a fault that found it in an area finds in it, to the end of its section, what it
+//!   was, and the object there.
 //!
 //! **Locking.** `[f]` the lock of the object's fork tree; `[w]` the writer of the attachment's
 //! space, or the call that ends or forks off the space; `[a]` atomic; `[c]` constant from X1 on.

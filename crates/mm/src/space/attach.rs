@@ -132,11 +132,16 @@ pub(super) fn detach_empty<'m, M: Machine, P: Paging>(
         let _writer = space.writer.lock(stock.machine, steps.outside());
         attachments.take_empty(stock)?
     };
-    let object = detach(stock, gone, steps);
-    stock.wait_for_readers(); // which found it in an area (rmap::attachment::X3)
-    let _writer = space.writer.lock(stock.machine, steps.outside());
-    attachments.spare(stock, gone);
-    Some(object)
+    let object = object(stock, gone);
+    object.member.detach(stock, gone, steps.outside());
+    // A fault that found it in an area may be at the object still, which ends as soon as nothing
+    // holds it (rmap::attachment::X3).
+    stock.wait_for_readers();
+    {
+        let _writer = space.writer.lock(stock.machine, steps.outside());
+        attachments.spare(stock, gone);
+    }
+    Some(object.as_object.let_go().then_some(object))
 }
 /// The same of any attachment, of a space that has nothing any more. Gives `None` when all are
 /// gone, with their memory.
@@ -150,20 +155,10 @@ pub(super) fn detach_any<'m, M: Machine, P: Paging>(
         attachments.dissolve(stock);
         return None;
     };
-    let object = detach(stock, gone, steps);
-    attachments.spare(stock, gone);
-    Some(object)
-}
-/// Takes an attachment off its object's list, and lets go of the object: gives it where that was
-/// the last that held it.
-fn detach<'m, M: Machine, P: Paging>(
-    stock: &Stock<'m, M, P>,
-    gone: Attachment<'m>,
-    steps: &mut Steps,
-) -> Option<&'m Space> {
     let object = object(stock, gone);
     object.member.detach(stock, gone, steps.outside());
-    object.as_object.let_go().then_some(object)
+    attachments.spare(stock, gone);
+    Some(object.as_object.let_go().then_some(object))
 }
 
 /// What becomes of private copies of pages that leave an object.

@@ -145,7 +145,6 @@ impl ObjectId {
         self,
         stock: &Stock<'m, M, P>,
     ) -> Option<Pinned<'m>> {
-        let _reading = stock.reading();
-        self.peek(stock).map(Pinned::new)
+        self.0.pin(stock).filter(|object| object.as_object.is_named())
     }
 }
