@@ -14,7 +14,7 @@ pub(crate) enum Looked<'s, 'm, M: Machine, P: Paging> {
     There(FoundPage<'s, 'm, M, P>),
     /// There is none.
     Nothing,
-    /// Its folio is being split or moved.
+    /// Its folio is being split or moved, or cannot be kept now.
     OnItsWay,
     /// It changed meanwhile.
     Changed,
@@ -54,7 +54,9 @@ pub(crate) fn look<'s, 'm, M: Machine, P: Paging>(
     };
     let inside = (at.get() - there.va.get()) / FRAME_BYTES;
     let frame = pa.frame().add(Pages::new(inside));
-    let Some(Ok(pin)) = stock.reference_now(frame) else { return Looked::Changed };
+    // It may be at its end, or have as many pins as there may be: it is looked for in another
+    // section, not again in this one.
+    let Some(Ok(pin)) = stock.reference_now(frame) else { return Looked::OnItsWay };
     // It was found in this section, and is the object's still: so it is what was pinned.
     if tables.walk(at).word & !P::UPDATED != there.word & !P::UPDATED {
         return Looked::Changed;
