@@ -129,10 +129,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 let object = offers.object.take().expect("it is asked for with its object");
                 // Should it be refused memory, the fault that asks looks once more (fault::E7).
                 let ended = self.look(object, Demand::page(at, Access::Write), outside);
-                return object::made(ended).map_err(|outcome| match outcome {
-                    Outcome::Refused(_) => Outcome::Refused(Refusal::Beyond(va)),
-                    other => other,
-                });
+                return match object::made(ended) {
+                    // It ended, and so did the area: the fault looks again.
+                    Err(Outcome::Refused(Refusal::NoSpace)) => Ok(()),
+                    Err(Outcome::Refused(_)) => Err(Outcome::Refused(Refusal::Beyond(va))),
+                    done => done,
+                };
             }
             Need::Clear(va, order) => {
                 if let Some(space) = id.pin(&self.stock) {
