@@ -230,6 +230,17 @@ fn requests_that_do_not_go_together_with_an_object() {
     let no_space = SpaceId::from_parts(of.frame(), of.stamp());
     assert_eq!(mm.switch(Some(no_space)), Err(foliant::manager::SpaceError::NoSpace));
     assert_eq!(mm.area(no_space, Va::new(0)), None);
+    for first in [1 << 48, (1 << 52) - 1, u64::MAX - 1, u64::MAX] {
+        let beyond = mm.map_object(a, &ask(SHARED), (of, pages(first)));
+        assert!(matches!(beyond, Err(MapError::Range(RangeError::Outside(_)))), "{beyond:?}");
+    }
+    let flags = Flags::HUGE_2M;
+    let pool = mm.create_object(&ObjectRequest { pages: pages(512), flags, limit: None }).unwrap();
+    for first in [u64::MAX - 511, 1 << 52] {
+        let ask = request(Place::Anywhere, SIZE_2M, SHARED);
+        let beyond = mm.map_object(a, &ask, (pool, pages(first)));
+        assert!(matches!(beyond, Err(MapError::Range(RangeError::Outside(_)))), "{beyond:?}");
+    }
     let huge = mm.create_object(&ObjectRequest { pages: pages(1 << 50), ..Default::default() });
     assert!(matches!(huge, Err(MapError::Range(RangeError::Outside(_)))), "{huge:?}");
     mm.end_object(of).unwrap();

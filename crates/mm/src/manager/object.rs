@@ -109,8 +109,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Puts an area into a space that maps an object from its page `first` on. With
     /// [`Flags::SHARED`](space::Flags::SHARED) what is written goes to the object; without, a page
-    /// is copied when it is first written. It may reach beyond the object: such pages are refused
-    /// when they are touched. Huge pages are mapped shared, and those of the range that are missing
+    /// is copied when it is first written. It may reach beyond the object, but not beyond what any
+    /// object can have: such pages are refused when they are touched. Huge pages are mapped shared, and those of the range that are missing
     /// are reserved for the object, unless the request says `NORESERVE`; where that fails, what was
     /// at a fixed place is unmapped by then.
     pub fn map_object(
@@ -123,6 +123,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let of = object.pin(&self.stock).ok_or(RangeError::NoObject)?;
         let huge = of.object_huge();
         let asked = as_mapped(request, huge, first)?;
+        object::check_mapped::<P>(first, Pages::new(request.bytes.get().div_ceil(FRAME_BYTES)))?;
         let (part, steps) = ((&*of, first.get()), &mut Steps::at_the_face());
         let mut done = space::map_object(&self.stock, &space, &asked, part, steps);
         if let (Ok(range), Some(order)) = (done, huge)
@@ -254,8 +255,8 @@ fn as_mapped(
     // A private page of a pool would be reserved by the area.
     let size = Flags::huge(order).filter(|_| flags.has(Flags::SHARED));
     let size = size.ok_or(MapError::Flags(flags))?;
-    let va = Va::new(first.get().wrapping_mul(FRAME_BYTES));
-    if !va.is_aligned(order.bytes()) {
+    if !first.get().is_multiple_of(order.pages().get()) {
+        let va = Va::new(first.get().saturating_mul(FRAME_BYTES));
         return Err(RangeError::Cuts(va, order.bytes()).into());
     }
     Ok(MapRequest { flags: flags.with(size).with(Flags::NORESERVE), ..*request })

@@ -29,7 +29,6 @@
 //!   last of both ends it (space::names::B2).
 //! - O5. What a program writes to a private area is never the object's: entries of object pages in
 //!   such an area are not writable (space::S5), and a copy is the space's own.
-//!
 //! - O6. Of an object of huge pages the areas of its space say what is reserved: none of its pages
 //!   at first; those of a range that is mapped, from then on. An empty entry stands for a
 //!   reservation there (space::S7), which stays when all programs have unmapped it, goes where the
@@ -133,6 +132,12 @@ pub(crate) fn punch<M: Machine, P: Paging>(
     let hole = space::drop_object(stock, object, range::<P>(from, to)?, steps)?;
     zap_attached(stock, object, hole, Copies::Stay, steps);
     Ok(())
+}
+
+/// Refuses a mapping of so many pages from `first` on that no object can reach.
+pub(crate) fn check_mapped<P: Paging>(first: Pages, pages: Pages) -> Result<(), RangeError> {
+    let end = first.get().checked_add(pages.get()).ok_or(RangeError::Outside(Va::new(u64::MAX)))?;
+    range::<P>(first, Pages::new(end)).map(drop)
 }
 
 /// Reserves what is missing of the pages `from..to` of an object of huge pages; see
