@@ -16,7 +16,7 @@ use crate::table::{
 };
 use core::cell::Cell;
 use foliant_machine::Machine;
-use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Pa, Pages, Va, VaRange};
+use foliant_units::{Frame, Level, Order, Pa, Pages, Va, VaRange};
 
 /// Stands where a reserved page was and was dropped: the next one is not reserved.
 pub(super) const SPENT: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
@@ -93,7 +93,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         range: VaRange,
         steps: &mut Steps,
     ) {
-        self.edit(gather, range, self, steps);
+        self.edit(gather, range, self, usize::MAX, steps);
     }
     /// Takes the pages of the object in this frame out, and leaves others where they are.
     pub(super) fn range_of(
@@ -103,12 +103,8 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         object: Frame,
         steps: &mut Steps,
     ) {
-        // What is alike to the walk may be the object's and others': each page is looked at.
-        for nth in 0..range.pages().get() {
-            let va = range.start().add(nth * FRAME_BYTES);
-            let page = VaRange::sized(va, Bytes::new(FRAME_BYTES)).expect("a part of it");
-            self.edit(gather, page, &OfObject { zap: self, object }, steps);
-        }
+        // What is alike to the walk may be the object's and others': each word is a run.
+        self.edit(gather, range, &OfObject { zap: self, object }, 1, steps);
         gather.settle();
     }
     fn edit(
@@ -116,9 +112,11 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         gather: &mut Gather<'z, 'm, M, P>,
         range: VaRange,
         edit: &impl Edit<P>,
+        most: usize,
         steps: &mut Steps,
     ) {
-        let mut taken = Zapped { zap: self, gather, steps, run: None, deposits: 0, rest: None };
+        let zap = self;
+        let mut taken = Zapped { zap, gather, steps, most, run: None, deposits: 0, rest: None };
         walk::edit(self.stock, self.space, range, edit, &mut taken);
     }
     /// How many reservations were used in what was taken out, if all of it lay in areas that have
@@ -215,6 +213,8 @@ struct Zapped<'t, 'z, 'm, M: Machine, P: Paging> {
     zap: &'t Zap<'z, 'm, M, P>,
     gather: &'t mut Gather<'z, 'm, M, P>,
     steps: &'t mut Steps,
+    /// Words of a run.
+    most: usize,
     /// References to one folio that were taken out one after the other.
     run: Option<Unmapped>,
     /// Large leaves taken out whose tables are still kept.
@@ -235,7 +235,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
     }
     /// Each word may be another folio's, and the drops of the one before are not on the list yet.
     fn most(&self) -> usize {
-        self.gather.left().min(self.gather.room_left().saturating_sub(1))
+        self.most.min(self.gather.left()).min(self.gather.room_left().saturating_sub(1))
     }
     fn add(&mut self, run: Run) {
         let (stock, space) = (self.zap.stock, self.zap.space);
