@@ -427,6 +427,14 @@ fn a_pool_counts_pages_of_objects_as_linux_does() {
     let short = put(a, 0, 12, Flags::NONE).unwrap_err();
     assert!(matches!(short, MapError::NoHugePages(_)), "{short:?}");
     shown("more than there are", (8, 6, 4, 0));
+    let (free, most) = (mm.memory().free, 1 << 24);
+    mm.resize_object(of, huge(most)).unwrap();
+    assert!(matches!(put(a, 0, most / 2, Flags::NONE), Err(MapError::NoHugePages(_))));
+    assert!(
+        free.get() - mm.memory().free.get() < 8,
+        "no tables were made for what is not to be had"
+    );
+    mm.resize_object(of, huge(40)).unwrap();
     let cut = put(a, 0, 1, Flags::NONE)
         .map(|start| mm.punch_object(of, pages(1), huge(1)).map(|()| start));
     assert!(matches!(cut, Ok(Err(RangeError::Cuts(..)))), "{cut:?}");

@@ -5,7 +5,7 @@ use crate::compact::CollapseError;
 use crate::fault::{Access, Demand, Outcome, Refusal};
 use crate::object::{self, Looked, ObjectRequest, look};
 use crate::space::{
-    self, Flags, MapError, MapRequest, ObjectId, RangeError, Space, SpaceId, Steps,
+    self, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
 };
 use crate::stock::Reference;
 use crate::sync::Outside;
@@ -110,9 +110,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Puts an area into a space that maps an object from its page `first` on. With
     /// [`Flags::SHARED`](space::Flags::SHARED) what is written goes to the object; without, a page
     /// is copied when it is first written. It may reach beyond the object, but not beyond what any
-    /// object can have: such pages are refused when they are touched. Huge pages are mapped shared, and those of the range that are missing
-    /// are reserved for the object, unless the request says `NORESERVE`; where that fails, what was
-    /// at a fixed place is unmapped by then.
+    /// object can have: such pages are refused when they are touched. Huge pages are mapped shared,
+    /// and those of the range that are missing are reserved for the object, unless the request says
+    /// `NORESERVE`; where that fails, what was at a fixed place is unmapped by then.
     pub fn map_object(
         &self,
         id: SpaceId,
@@ -152,11 +152,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         loop {
             let steps = &mut Steps::at_the_face();
             let got = match object::reserve(&self.stock, object, pages, have, steps) {
-                Ok(Err(wanted)) => {
+                Ok(Reserving::Wants(wanted)) => {
                     let more = self.pools().reserve(order, wanted - have);
                     more.map(|()| have = wanted).map_err(MapError::NoHugePages)
                 }
-                Ok(Ok(used)) => {
+                Ok(Reserving::Took(used)) => {
                     self.pools().unreserve(order, have - used);
                     return Ok(());
                 }

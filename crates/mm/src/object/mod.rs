@@ -48,7 +48,7 @@ mod look;
 pub(crate) use look::{FoundPage, Looked, look, place};
 
 use crate::rmap::Pin;
-use crate::space::{self, Copies, Flags, MapError, ObjectId, RangeError, Space, Steps};
+use crate::space::{self, Copies, Flags, MapError, ObjectId, RangeError, Reserving, Space, Steps};
 use crate::stock::Stock;
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -148,7 +148,7 @@ pub(crate) fn reserve<M: Machine, P: Paging>(
     (from, to): (Pages, Pages),
     have: u64,
     steps: &mut Steps,
-) -> Result<Result<u64, u64>, RangeError> {
+) -> Result<Reserving, RangeError> {
     space::reserve_object(stock, object, range::<P>(from, to)?, have, steps)
 }
 

@@ -102,7 +102,7 @@ pub(crate) use huge::{check as check_huge, clear_way, level_of};
 pub(crate) use kernel::map_kernel;
 pub(crate) use life::{EndError, create, end};
 pub(crate) use object::{
-    collect, create_object, drop_object, reserve_object, resize_object, unname,
+    Reserving, collect, create_object, drop_object, reserve_object, resize_object, unname,
 };
 pub(crate) use ops::{grow, has_place, map, map_object, protect, unmap};
 pub(crate) use record::Space;

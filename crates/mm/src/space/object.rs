@@ -15,7 +15,7 @@ use crate::frame::AnonOffset;
 use crate::stock::{NoRecord, NoTable, Stock, Supply, record};
 use crate::table::Paging;
 use foliant_machine::Machine;
-use foliant_units::{Pages, Va, VaRange};
+use foliant_units::{Order, Pages, Va, VaRange};
 
 /// Makes an object without pages, told from every other one by `stamp`.
 pub(crate) fn create_object<M: Machine, P: Paging>(
@@ -56,63 +56,101 @@ pub(crate) fn resize_object<M: Machine, P: Paging>(
     Ok(gone)
 }
 
+/// What became of reservations that were held for an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reserving {
+    /// So many were taken.
+    Took(u64),
+    /// None was: at least so many have to be held.
+    Wants(u64),
+}
+
 /// Reserves the pages of an object in `range`, as far as it reaches, that are not there and not
-/// reserved, out of `have` reservations that the caller holds. Says how many it took; or, where
-/// there are too few, how many there have to be, and none is taken.
+/// reserved, out of `have` reservations that the caller holds.
 ///
 /// A fault may fill an entry at any time. So each that is empty and not reserved becomes a spent
 /// one first, of which no reservation is known in either kind of area; then the areas change, and
 /// each spent entry that is left becomes an empty one, which stands for a reservation (space::S7).
+/// Before a table is made for that it is seen that there can be enough reservations.
 pub(crate) fn reserve_object<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     object: &Space,
     range: VaRange,
     have: u64,
     steps: &mut Steps,
-) -> Result<Result<u64, u64>, RangeError> {
+) -> Result<Reserving, RangeError> {
     let order = object.object_huge().expect("its pages come out of a pool");
     let _writer = object.writer.lock(stock.machine, steps.outside());
     let end = range.end().min(object.as_object.end());
     let part = VaRange::new(range.start().min(end), end).expect("in order");
     if part.is_empty() {
-        return Ok(Ok(0));
+        return Ok(Reserving::Took(0));
     }
     huge::whole(stock, object, part)?;
-    let (tables, level) = (object.tables(stock), huge::level_of(order));
-    let mut supply = Supply::of(stock, &object.charge);
-    let made = supply.ensure_range(&tables, part, level, || {});
-    made.map_err(|why| match why {
-        NoTable::Record(why) => RangeError::from(why),
-        NoTable::Blocked(_) => RangeError::NoMemory,
-    })?;
-    let is_reserved = |va| {
-        let area = object.areas.find(stock.machine, va);
-        area.is_some_and(|area| area.flags.reserved().is_some())
-    };
-    // What becomes of each entry that is `from`; says how many were.
-    let replace = |from: u64, to: u64, suits: &dyn Fn(Va) -> bool| {
-        let each = (0..part.bytes().get() / order.bytes().get())
-            .map(|nth| part.start().add(nth * order.bytes().get()));
-        let change = |va: &Va| {
-            let Ok(locked) = tables.lock(*va, level) else { return false };
-            let slot = locked.index_of(*va);
-            let is_it = suits(*va) && locked.get(slot) == from;
-            if is_it {
-                locked.set(slot, to);
-            }
-            is_it
-        };
-        each.filter(change).count() as u64
-    };
-    replace(0, SPENT, &|va| !is_reserved(va));
-    let wanted = replace(SPENT, SPENT, &|_| true);
+    let reserving = Reserve { stock, object, part, order };
+    let least = reserving.unreserved().saturating_sub(object.pages().get() / order.pages().get());
+    if least > have {
+        return Ok(Reserving::Wants(least));
+    }
+    reserving.make_tables(steps)?;
+    reserving.replace(0, SPENT, steps);
+    let wanted = reserving.replace(SPENT, SPENT, steps);
     if wanted > have {
-        return Ok(Err(wanted));
+        return Ok(Reserving::Wants(wanted));
     }
     let change = |area: Area| Some((area.flags.without(Flags::NORESERVE), area.tag));
     object.areas.prepare(stock, &object.charge)?;
     object.areas.change(stock.machine, part, change);
-    Ok(Ok(replace(SPENT, 0, &|_| true)))
+    Ok(Reserving::Took(reserving.replace(SPENT, 0, steps)))
+}
+
+/// See [`reserve_object`]. The writer of the object's space is held.
+struct Reserve<'r, 'm, M: Machine, P: Paging> {
+    stock: &'r Stock<'m, M, P>,
+    object: &'r Space,
+    part: VaRange,
+    order: Order,
+}
+
+impl<M: Machine, P: Paging> Reserve<'_, '_, M, P> {
+    /// Huge pages in areas that have no reservations.
+    fn unreserved(&self) -> u64 {
+        let areas = self.object.areas.overlapping(self.stock.machine, self.part);
+        let others = areas.filter(|area| area.flags.reserved().is_none());
+        let bytes = others.map(|area| area.range.intersect(self.part).bytes().get());
+        bytes.sum::<u64>() / self.order.bytes().get()
+    }
+    fn make_tables(&self, steps: &mut Steps) -> Result<(), RangeError> {
+        let mut supply = Supply::of(self.stock, &self.object.charge);
+        let before = || steps.take(self.stock.machine, Steps::TABLE);
+        let (tables, level) = (self.object.tables(self.stock), huge::level_of(self.order));
+        supply.ensure_range(&tables, self.part, level, before).map_err(|why| match why {
+            NoTable::Record(why) => why.into(),
+            NoTable::Blocked(_) => RangeError::NoMemory,
+        })
+    }
+    /// Makes each entry that is `from` into `to`; an empty one only where it is not reserved. Says
+    /// how many were.
+    fn replace(&self, from: u64, to: u64, steps: &mut Steps) -> u64 {
+        let (tables, level) = (self.object.tables(self.stock), huge::level_of(self.order));
+        let is_reserved = |va| {
+            let area = self.object.areas.find(self.stock.machine, va);
+            area.is_some_and(|area| area.flags.reserved().is_some())
+        };
+        let (mut va, mut count) = (self.part.start(), 0);
+        while va < self.part.end() {
+            steps.take(self.stock.machine, 1);
+            if let Ok(locked) = tables.lock(va, level) {
+                let slot = locked.index_of(va);
+                if locked.get(slot) == from && (from != 0 || !is_reserved(va)) {
+                    locked.set(slot, to);
+                    count += 1;
+                }
+            }
+            va = va.add(self.order.bytes().get());
+        }
+        count
+    }
 }
 
 /// Drops the pages of an object in `range`, as far as it reaches. Says what was gone over.
