@@ -4,6 +4,7 @@ use crate::call::{Answer, Bases, Call, Name};
 use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program};
 use crate::side::{AreaSeen, Failed, PageSeen, Side};
 use std::io;
+use std::ops::Range;
 
 /// Where the arena begins.
 pub(crate) const ARENA: u64 = 0x10_0000_0000;
@@ -105,22 +106,16 @@ impl Side for Host {
     fn smaps(&self, who: usize) -> Result<String, Failed> {
         Ok(self.children[who].file("smaps")?)
     }
-    fn pages(
-        &self,
-        who: usize,
-        area: &AreaSeen,
-        start: u64,
-        end: u64,
-    ) -> Result<Vec<PageSeen>, Failed> {
+    fn pages(&self, who: usize, area: &AreaSeen, of: &Range<u64>) -> Result<Vec<PageSeen>, Failed> {
         let child = &self.children[who];
-        let mut words = vec![0; ((end - start) / 4096 * 8) as usize];
-        child.pagemap(start, &mut words)?;
+        let mut words = vec![0; ((of.end - of.start) / 4096 * 8) as usize];
+        child.pagemap(of.start, &mut words)?;
         let mut pages = Vec::new();
         for (nth, word) in words.chunks_exact(8).enumerate() {
             let is_there = word[7] & 0x80 != 0;
             let mut bytes = [0; 8];
             if is_there && area.is_readable() {
-                child.read(start + nth as u64 * 4096, &mut bytes)?;
+                child.read(of.start + nth as u64 * 4096, &mut bytes)?;
             }
             pages.push(if is_there { Some(u64::from_le_bytes(bytes)) } else { None });
         }

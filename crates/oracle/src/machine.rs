@@ -11,6 +11,7 @@ use foliant_linux::raw::general::{
 use foliant_linux::{Errno, Fault, Layout, Limits, Process, Vma};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, Va, VaRange};
+use std::ops::Range;
 
 /// Page tables as this machine's.
 type Format = X86_64<4>;
@@ -243,13 +244,8 @@ impl Side for Machine<'_, '_> {
         self.processes[who].smaps(&mut text).map_err(Failed::ours)?;
         Ok(text)
     }
-    fn pages(
-        &self,
-        who: usize,
-        area: &AreaSeen,
-        start: u64,
-        end: u64,
-    ) -> Result<Vec<PageSeen>, Failed> {
+    fn pages(&self, who: usize, area: &AreaSeen, of: &Range<u64>) -> Result<Vec<PageSeen>, Failed> {
+        let Range { start, end } = *of;
         let process = &self.processes[who];
         let mm = process.manager();
         mm.switch(Some(process.space())).map_err(Failed::ours)?;

@@ -231,8 +231,8 @@ impl Both<'_, '_, '_> {
             if from >= to {
                 continue;
             }
-            let host = self.host.pages(who, area, from, to)?;
-            let ours = self.ours.pages(who, area, from, to)?;
+            let host = self.host.pages(who, area, &(from..to))?;
+            let ours = self.ours.pages(who, area, &(from..to))?;
             self.compared.pages += host.len() as u64;
             self.compared.bytes += 8 * host.iter().flatten().count() as u64;
             let differing = host.iter().zip(&ours).position(|(host, ours)| host != ours);

@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, Call};
 use core::fmt;
+use core::ops::Range;
 use std::io;
 
 /// An area, as a line of `/proc/PID/maps` says.
@@ -97,11 +98,5 @@ pub(crate) trait Side {
     /// The text of `/proc/PID/smaps`.
     fn smaps(&self, who: usize) -> Result<String, Failed>;
     /// The pages of `start..end`, which lie in `area`.
-    fn pages(
-        &self,
-        who: usize,
-        area: &AreaSeen,
-        start: u64,
-        end: u64,
-    ) -> Result<Vec<PageSeen>, Failed>;
+    fn pages(&self, who: usize, area: &AreaSeen, of: &Range<u64>) -> Result<Vec<PageSeen>, Failed>;
 }
