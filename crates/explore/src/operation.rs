@@ -759,7 +759,9 @@ impl<P: Paging> Scene<P> {
                 let flags = Flags::READ_WRITE.with(Flags::SHARED);
                 if self.map_object(ground::Place::New, (0, OBJECT_PAGES), flags).is_ok() {
                     engine::border();
-                    fault(of(ground::Place::New, 0), Access::Write);
+                    fault(of(ground::Place::New, 0), Access::Read); // the second page comes too
+                    engine::border();
+                    fault(of(ground::Place::New, 20), Access::Write);
                 }
             }
             Op::EndObject => any(mm.end_object(self.object())),

@@ -5,7 +5,7 @@
 use crate::common::*;
 use foliant::compact::CompactRequest;
 use foliant::fault::{Orders, Refusal};
-use foliant::manager::{CollapseLimits, NoPage};
+use foliant::manager::{CollapseLimits, NoPage, Poisoned};
 use foliant::object::ObjectRequest;
 use foliant::pool::Budget;
 use foliant::space::{
@@ -302,6 +302,56 @@ fn a_folio_with_a_hole_is_mapped_around_it() {
             assert_eq!(seen, if hole == 1 { [1, 0, 3, 4] } else { [1, 0, 3, 0] });
         });
     }
+}
+
+/// What a read brings: what the object has of the 64 KiB around it, in the area, where nothing is.
+#[test]
+fn a_read_brings_what_is_around_it() {
+    let sim = machine(2);
+    let mm = online(&sim);
+    mm.leaves("a page that is broken");
+    let of = object(&mm, 64);
+    for page in [0, 2, 3, 4, 6, 9, 15, 16] {
+        poke(&sim, &mm, of, page, page);
+    }
+    let [shared, private, poor] = [None, None, Some(pages(8))].map(|most| mm.create(most).unwrap());
+    for (id, flags) in [(shared, SHARED), (private, PRIVATE), (poor, SHARED)] {
+        map(&mm, id, (2, 62), (of, 2), flags);
+    }
+    let around = || mm.total(Event::ObjectAround);
+    let seen = |id: SpaceId| mm.pages(id).unwrap().get();
+    let there = |id: SpaceId, page: u64| mm.frame_at(id, Va::new(at(page))).is_some();
+    run(&sim, &mm, 0, shared, || {
+        assert_eq!(load(&sim, &mm, shared, at(5)), 0, "it was not there");
+        // Page 5 came, and with it 2, 3 and 4, and 6, 9 and 15.
+        assert_eq!((seen(shared), around()), (7, 6));
+        assert!(!there(shared, 7) && !there(shared, 16));
+        let before = mm.total(Event::Fault);
+        assert_eq!(
+            [2, 3, 4, 6, 9, 15].map(|n| load(&sim, &mm, shared, at(n))),
+            [2, 3, 4, 6, 9, 15]
+        );
+        assert!(store(&sim, &mm, shared, at(9), 9).is_empty(), "it may be written as well");
+        assert_eq!(mm.total(Event::Fault), before);
+        store(&sim, &mm, shared, at(16), 16);
+        assert_eq!(seen(shared), 8, "a store brings its page");
+    });
+    run(&sim, &mm, 1, private, || {
+        assert_eq!(store(&sim, &mm, private, at(4), 40), [Outcome::Copied]);
+        let broken = mm.object_page(of, pages(6), Access::Read).unwrap().unwrap().frame();
+        assert_eq!(mm.poison(broken), Poisoned::Held);
+        assert_eq!(load(&sim, &mm, private, at(2)), 2);
+        let now = [2, 3, 4, 5, 6, 9, 15].map(|page| there(private, page));
+        assert_eq!(now, [true, true, true, true, false, true, true], "what is broken stays away");
+        assert_eq!(load(&sim, &mm, private, at(4)), 40, "the copy is not replaced");
+        assert_eq!(store(&sim, &mm, private, at(9), 90), [Outcome::Copied]);
+        assert_eq!(load(&sim, &mm, private, at(9)), 90);
+    });
+    run(&sim, &mm, 0, poor, || {
+        assert_eq!(load(&sim, &mm, poor, at(3)), 3, "a page without company is better than none");
+        assert!(seen(poor) < 7);
+    });
+    assert_eq!(peek(&sim, &mm, of, 9), Some(9));
 }
 
 /// The reverse map finds copies of an object's pages where they were moved to.

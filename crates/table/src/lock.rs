@@ -191,6 +191,13 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
             self.put(slot, P::leaf(pa.add(n as u64 * span), self.level, attrs));
         }
     }
+    /// Maps one of `frames` by each of the words of `slots`, which the caller has seen to be 0:
+    /// in no group.
+    pub fn map_each(&self, slots: Slots, frames: impl Iterator<Item = Frame>, attrs: Attrs) {
+        for (slot, frame) in slots.iter().zip(frames) {
+            self.put(slot, P::leaf(frame.pa(), self.level, attrs));
+        }
+    }
     /// How many words from the first of `slots` on are written alike, and whether as one group.
     fn unit(&self, slots: Slots, pa: Pa) -> (usize, bool) {
         let Some(group) = P::group(self.level) else {

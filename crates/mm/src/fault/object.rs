@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   the object's tables ─▶ nothing there ────▶ the face has it made: a fault in the object's space
-//!                      └▶ a folio, pinned ─┬ shared, or read ──▶ as much of it as fits, at once
+//!                      └▶ a folio, pinned ─┬ shared, or read ──▶ as much of it as fits, at once; a read
+//!                                          │                      brings what is around it
 //!                                          └ private, written ─▶ one page is copied
 //!   lock the table: still that area, empty, and the object has it still? ─▶ published             (J1)
 //! ```
@@ -16,6 +17,9 @@
 //!   frames are no other's, and it is neither split nor moved.
 //! - J3. The walker that takes a folio out of use (`split`) does so in the object's tables first,
 //!   and in those of its attachments then (rmap): by J1 no entry comes behind it.
+//! - J4. Behind a read the pages of the aligned 64 KiB around it come too that the object has and
+//!   that lie in the area where nothing is: side by side under one hold of the table's lock, by J1,
+//!   all of them or none. What is not had for them, such as the charge, ends nothing.
 //!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
 //! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
@@ -30,13 +34,33 @@ use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
 use crate::zero;
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Level, Order, Va};
+use foliant_units::{FRAME_BYTES, Level, Order, Va, VaRange};
+
+/// What a read brings with it is no larger than this, as on Linux (`fault_around_bytes`).
+const AROUND: Order = Order::new(4).expect("64 KiB");
+
+/// Pages of an object that lie side by side, up to the first that is none.
+type Neighbours<'f, 'm, M, P> = [Option<FoundPage<'f, 'm, M, P>>; 1 << AROUND.get()];
+
+/// What entries of an object's pages say in an area that is not its owner.
+fn attrs_of_object(flags: Flags) -> Attrs {
+    // A page that is read privately is not the space's to write (space::S5).
+    let own = match flags.has(Flags::SHARED) {
+        true => Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY,
+        false => Attrs::ACCESSED,
+    };
+    let is_writable = flags.has(Flags::SHARED.with(Flags::WRITE));
+    let write = if is_writable { Attrs::WRITE } else { Attrs::NONE };
+    attrs(flags) | own | write
+}
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Maps what the object has at the address, or a copy of it.
     #[inline(never)]
     pub(super) fn of_object(&self, area: &Area, found: &Found) -> Step {
-        let page = match self.page_of_object(area) {
+        let attached =
+            Attachment::of(self.stock, area.attachment().expect("the area has an object"));
+        let page = match self.page_of_object(attached) {
             Ok(page) => page,
             Err(step) => return step,
         };
@@ -46,12 +70,25 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if self.access == Access::Write && !area.flags.has(Flags::SHARED) {
             return self.copy_of_object(area, found, &page);
         }
+        let step = self.share_what_fits(area, found, &page);
+        match step {
+            Step::Done(Outcome::Mapped(order))
+                if order < AROUND && self.access != Access::Write =>
+            {
+                self.around(area, attached);
+            }
+            _ => {}
+        }
+        step
+    }
+    /// Maps as much of the page's folio as fits.
+    fn share_what_fits(&self, area: &Area, found: &Found, page: &FoundPage<'f, 'm, M, P>) -> Step {
         let mut order = page.folio;
         loop {
             let Some(smaller) = order.get().checked_sub(1) else {
-                return self.share(area, found, &page, Order::BASE);
+                return self.share(area, found, page, Order::BASE);
             };
-            if let Some(step) = self.share_if_it_fits(area, found, &page, order) {
+            if let Some(step) = self.share_if_it_fits(area, found, page, order) {
                 return step;
             }
             order = Order::new(smaller).expect("a smaller order");
@@ -60,9 +97,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// The page of the object at the address, with its folio pinned (J2); or what is to be done
     /// before there is one.
-    fn page_of_object(&self, area: &Area) -> Result<FoundPage<'f, 'm, M, P>, Step> {
-        let attached =
-            Attachment::of(self.stock, area.attachment().expect("the area has an object"));
+    fn page_of_object(&self, attached: Attachment<'_>) -> Result<FoundPage<'f, 'm, M, P>, Step> {
         let at = place(attached, self.va);
         let object: &Space = record(self.stock.machine, attached.object().pa());
         match look(self.stock, object, at) {
@@ -134,16 +169,73 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if let Some(table) = deposit {
             self.space.deposit(self.stock, table);
         }
-        // A page that is read privately is not the space's to write (space::S5).
-        let own = match area.flags.has(Flags::SHARED) {
-            true => Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY,
-            false => Attrs::ACCESSED,
-        };
-        let is_writable = area.flags.has(Flags::SHARED.with(Flags::WRITE));
-        let write = if is_writable { Attrs::WRITE } else { Attrs::NONE };
-        agreed.map(order.head(page.frame), order, attrs(area.flags) | own | write);
+        agreed.map(order.head(page.frame), order, attrs_of_object(area.flags));
         self.stock.count(Event::ObjectMapped);
         Step::Done(Outcome::Mapped(order))
+    }
+
+    /// Maps what comes with a read (J4).
+    #[inline(never)] // a folio that is large enough leaves nothing to do
+    fn around(&self, area: &Area, attached: Attachment<'_>) {
+        let first = self.va.align_down(AROUND.bytes());
+        let block = VaRange::sized(first, AROUND.bytes()).expect("a user page is in it");
+        let block = block.intersect(area.range);
+        let found = self.view.walk(self.va);
+        if found.level > Level::BASE {
+            return; // the table went, or was replaced by a leaf
+        }
+        let mut at = block.start();
+        while at < block.end() {
+            let run = self.neighbours(&found, attached, (at, block.end()));
+            let pages = run.iter().flatten().count() as u64;
+            if pages > 0 {
+                self.share_run(area, at, pages, &run);
+            }
+            at = at.add(pages.max(1) * FRAME_BYTES);
+        }
+    }
+    /// The pages of the object side by side from `first` on and before `end`, as long as it has
+    /// them and nothing is mapped there.
+    fn neighbours(
+        &self,
+        found: &Found,
+        attached: Attachment<'_>,
+        (first, end): (Va, Va),
+    ) -> Neighbours<'f, 'm, M, P> {
+        let object: &Space = record(self.stock.machine, attached.object().pa());
+        let mut at = Some(first);
+        core::array::from_fn(|_| {
+            let va = at.take().filter(|va| *va < end)?;
+            let here = VaRange::sized(va, Order::BASE.bytes()).expect("of the range");
+            if !self.view.is_empty(found, here) {
+                return None;
+            }
+            let Looked::There(page) = look(self.stock, object, place(attached, va)) else {
+                return None;
+            };
+            at = Some(va.add(FRAME_BYTES)).filter(|_| !page.is_broken(self.stock));
+            at.map(|_| page)
+        })
+    }
+    /// Publishes entries of so many pages of an object from `first` on.
+    fn share_run(&self, area: &Area, first: Va, count: u64, run: &Neighbours<'f, 'm, M, P>) {
+        let (stock, me) = (self.stock, self.stock.machine.me());
+        if self.space.charge(me, count).is_err() {
+            return;
+        }
+        let pages = || run.iter().flatten();
+        // References come before entries (frame::descriptor::D2); the pins keep the folios.
+        pages().for_each(|page| stock.add_references(page.pin.head(), 1));
+        let seen = Seen { entries: count as usize, ..Seen::one(area, first, Level::BASE, 0) };
+        let agreed = self.view.agree(&seen);
+        let agreed = agreed.filter(|_| pages().all(|page| page.is_in(Order::BASE))); // J1
+        let Some(agreed) = agreed else {
+            pages().for_each(|page| stock.drop_unused(page.pin.head(), 1));
+            self.space.uncharge(me, count);
+            return;
+        };
+        agreed.map_each(pages().map(|page| page.frame), attrs_of_object(area.flags));
+        stock.count_by(Event::ObjectAround, count);
     }
 
     /// Maps a copy of the page, which is the space's alone.

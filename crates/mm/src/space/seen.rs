@@ -177,6 +177,10 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
             false => self.locked.map_alike(self.slots, frame.pa(), attrs),
         }
     }
+    /// Writes the entries, each of which maps one of `frames`, in no group.
+    pub(crate) fn map_each(self, frames: impl Iterator<Item = Frame>, attrs: Attrs) {
+        self.locked.map_each(self.slots, frames, attrs);
+    }
     /// Writes `word`, which no group has, into each of the entries.
     pub(crate) fn repeat(self, word: u64) {
         self.locked.fill(self.slots, word, 0);

@@ -32,6 +32,8 @@ events! {
         Copied => "cow_copy",
         /// Faults that mapped a part of a folio of an object.
         ObjectMapped => "object_mapped",
+        /// Pages of objects that came with a read of one beside them.
+        ObjectAround => "object_around",
         /// Writes to a page that was shared once and had only this owner left.
         Reused => "cow_reuse",
         /// Groups of entries that faults and forks made, which hardware may cache as one.
