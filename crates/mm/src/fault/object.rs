@@ -29,7 +29,7 @@ use super::{Access, Fault, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
 use crate::object::{FoundPage, Looked, look, place};
 use crate::rmap::Attachment;
-use crate::space::{Area, Flags, Seen, Space, SpaceId, attrs, level_of};
+use crate::space::{Agreed, Area, Flags, Seen, Space, SpaceId, attrs, level_of};
 use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
 use crate::zero;
@@ -158,8 +158,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let first = self.va.align_down(order.bytes());
         let seen = Seen { entries, ..Seen::one(area, first, level, 0) };
-        let agreed = self.view.agree(&seen).filter(|_| page.is_in(order)); // J1
-        let Some(agreed) = agreed else {
+        let Some(agreed) = self.agree_on(&seen, &|| page.is_in(order)) else {
             self.stock.drop_unused(head, pages);
             self.space.uncharge(me, pages);
             self.drop_table(deposit);
@@ -180,7 +179,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let first = self.va.align_down(AROUND.bytes());
         let block = VaRange::sized(first, AROUND.bytes()).expect("a user page is in it");
         let block = block.intersect(area.range);
-        let found = self.view.walk(self.va);
+        let found = self.space.tables(self.stock).walk(self.va);
         if found.level > Level::BASE {
             return; // the table went, or was replaced by a leaf
         }
@@ -227,9 +226,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         // References come before entries (frame::descriptor::D2); the pins keep the folios.
         pages().for_each(|page| stock.add_references(page.pin.head(), 1));
         let seen = Seen { entries: count as usize, ..Seen::one(area, first, Level::BASE, 0) };
-        let agreed = self.view.agree(&seen);
-        let agreed = agreed.filter(|_| pages().all(|page| page.is_in(Order::BASE))); // J1
-        let Some(agreed) = agreed else {
+        let is_there = || pages().all(|page| page.is_in(Order::BASE));
+        let Some(agreed) = self.agree_on(&seen, &is_there) else {
             pages().for_each(|page| stock.drop_unused(page.pin.head(), 1));
             self.space.uncharge(me, count);
             return;
@@ -257,8 +255,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         stock.count_by(Event::CopiedBytes, FRAME_BYTES);
         let origin = self.space.member.origin(self.va, area.offset(stock));
         let head = stock.enlist(claim, 1, origin);
-        let agreed = self.view.agree(&Seen::one(area, self.va, Level::BASE, 0));
-        let Some(agreed) = agreed.filter(|_| page.is_in(Order::BASE)) else {
+        let seen = Seen::one(area, self.va, Level::BASE, 0);
+        let Some(agreed) = self.agree_on(&seen, &|| page.is_in(Order::BASE)) else {
             stock.delist(head, 1).into_iter().for_each(|claim| stock.release(claim));
             self.space.uncharge(me, 1);
             stock.count(Event::LostRace);
@@ -268,6 +266,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         agreed.map(head, Order::BASE, attrs | Attrs::TOUCHED);
         stock.count(Event::Copied);
         Step::Done(Outcome::Copied)
+    }
+
+    /// Agrees on entries for pages that the object has still, as `is_there` says (J1).
+    #[inline(never)]
+    fn agree_on(
+        &self,
+        seen: &Seen<'_>,
+        is_there: &dyn Fn() -> bool,
+    ) -> Option<Agreed<'_, 'm, M, P>> {
+        self.view.agree(seen).filter(|_| is_there())
     }
 
     /// Maps a huge page of an object.
