@@ -93,7 +93,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         range: VaRange,
         steps: &mut Steps,
     ) {
-        self.edit(gather, range, self, usize::MAX, steps);
+        self.edit::<{ usize::MAX }>(gather, range, self, steps);
     }
     /// Takes the pages of the object in this frame out, and leaves others where they are.
     pub(super) fn range_of(
@@ -104,19 +104,20 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         steps: &mut Steps,
     ) {
         // What is alike to the walk may be the object's and others': each word is a run.
-        self.edit(gather, range, &OfObject { zap: self, object }, 1, steps);
+        self.edit::<1>(gather, range, &OfObject { zap: self, object }, steps);
         gather.settle();
     }
-    fn edit(
+    /// Takes out what `edit` says, in runs of at most so many words.
+    fn edit<const MOST: usize>(
         &self,
         gather: &mut Gather<'z, 'm, M, P>,
         range: VaRange,
         edit: &impl Edit<P>,
-        most: usize,
         steps: &mut Steps,
     ) {
         let zap = self;
-        let mut taken = Zapped { zap, gather, steps, most, run: None, deposits: 0, rest: None };
+        let mut taken =
+            Zapped::<_, _, MOST> { zap, gather, steps, run: None, deposits: 0, rest: None };
         walk::edit(self.stock, self.space, range, edit, &mut taken);
     }
     /// How many reservations were used in what was taken out, if all of it lay in areas that have
@@ -208,13 +209,11 @@ impl<M: Machine, P: Paging> Edit<P> for OfObject<'_, '_, '_, M, P> {
     }
 }
 
-/// The sink of what is taken out.
-struct Zapped<'t, 'z, 'm, M: Machine, P: Paging> {
+/// The sink of what is taken out, in runs of at most so many words.
+struct Zapped<'t, 'z, 'm, M: Machine, P: Paging, const MOST: usize> {
     zap: &'t Zap<'z, 'm, M, P>,
     gather: &'t mut Gather<'z, 'm, M, P>,
     steps: &'t mut Steps,
-    /// Words of a run.
-    most: usize,
     /// References to one folio that were taken out one after the other.
     run: Option<Unmapped>,
     /// Large leaves taken out whose tables are still kept.
@@ -223,7 +222,7 @@ struct Zapped<'t, 'z, 'm, M: Machine, P: Paging> {
     rest: Option<(Level, Progress)>,
 }
 
-impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
+impl<'m, M: Machine, P: Paging, const MOST: usize> Sink<M, P> for Zapped<'_, '_, 'm, M, P, MOST> {
     const WAITS: bool = true;
 
     fn prepare(&mut self) -> bool {
@@ -235,7 +234,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
     }
     /// Each word may be another folio's, and the drops of the one before are not on the list yet.
     fn most(&self) -> usize {
-        self.most.min(self.gather.left()).min(self.gather.room_left().saturating_sub(1))
+        MOST.min(self.gather.left()).min(self.gather.room_left().saturating_sub(1))
     }
     fn add(&mut self, run: Run) {
         let (stock, space) = (self.zap.stock, self.zap.space);
@@ -287,7 +286,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
     }
 }
 
-impl<M: Machine, P: Paging> Zapped<'_, '_, '_, M, P> {
+impl<M: Machine, P: Paging, const MOST: usize> Zapped<'_, '_, '_, M, P, MOST> {
     /// Removes the table that was gone over, and those above it, where no area lies in all that
     /// they cover (S2), as far as there is room.
     fn prune<'l>(
