@@ -7,6 +7,7 @@
 
 use foliant::Policy;
 use foliant::fault::{Defrag, Global, Orders, Size, parse_order};
+use foliant_linux::thp_anon;
 use foliant_trace::replay::Choice;
 use foliant_units::{Bytes, Order};
 use libfuzzer_sys::fuzz_target;
@@ -36,13 +37,13 @@ fuzz_target!(|text: &str| {
         }
         Err(why) => drop(why.to_string()),
     }
-    thp_anon(text);
+    sizes_at_the_start(text);
 });
 
 /// Every size for itself: whichever part of the text mentions it last decides.
-fn thp_anon(text: &str) {
+fn sizes_at_the_start(text: &str) {
     let before = Policy { always: Orders::ANON, global: Global::Always, ..Policy::BASE_ONLY };
-    match before.parse_thp_anon(text) {
+    match thp_anon(&before, text) {
         Ok(policy) => {
             assert_eq!(policy.global, before.global, "the global switch stays");
             for order in Order::all() {

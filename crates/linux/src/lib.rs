@@ -51,6 +51,7 @@ extern crate alloc;
 
 mod access;
 mod advise;
+pub mod controls;
 mod errno;
 mod family;
 mod heap;
@@ -66,6 +67,7 @@ mod process;
 mod protect;
 mod remap;
 pub mod sys;
+mod thp_anon;
 mod vma;
 
 #[cfg(test)]
@@ -74,6 +76,7 @@ mod tests;
 pub use access::{Fault, Signal};
 pub use errno::Errno;
 pub use process::{Layout, Limits, Process};
+pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use vma::{Marks, Tag, Vma};
 
 pub use linux_raw_sys as raw;

@@ -16,12 +16,12 @@
 //!
 //! **Not here**: descriptors, offsets, owners of files; sizes of shared memory.
 
+use crate::controls::{CONTROLS, Control, ControlAccess, ControlError, Scope};
 use crate::errno::Errno;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use foliant::fault::{Defrag, Global, Orders, Policy, Size, UseZeroPage};
-use foliant::pool::{CONTROLS, Control, ControlAccess, ControlError, Scope};
 use foliant::table::Paging;
 use foliant::{Manager, SizeEvent};
 use foliant_machine::Machine;
@@ -111,7 +111,7 @@ pub fn read<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, path: &str) -> Result
         }
         File::Stat(order, event) => mm.size_stats(order).get(event).to_string(),
         File::Pool(order, control) => {
-            mm.pools().read(control, Scope::Pool(order)).map_err(refused)?.to_string()
+            control.read(&mm.pools(), Scope::Pool(order)).map_err(refused)?.to_string()
         }
     };
     Ok(text + "\n")
@@ -136,7 +136,7 @@ pub fn write<M: Machine, P: Paging>(
             Ok(())
         }),
         File::UseZeroPage => set(&|policy| {
-            policy.use_zero_page = UseZeroPage::parse(word).map_err(|_| Errno::INVAL)?;
+            policy.use_zero_page = use_zero_page(word).ok_or(Errno::INVAL)?;
             Ok(())
         }),
         File::Size(order) => set(&|policy| {
@@ -152,9 +152,18 @@ pub fn write<M: Machine, P: Paging>(
             Err(Errno(errno::EACCES))
         }
         File::Pool(order, control) => {
-            mm.pools().write(control, Scope::Pool(order), word).map_err(refused)?;
+            control.write(&mm.pools(), Scope::Pool(order), word).map_err(refused)?;
             Ok(())
         }
+    }
+}
+
+/// What the words of `use_zero_page` mean.
+pub fn use_zero_page(word: &str) -> Option<UseZeroPage> {
+    match word {
+        "0" => Some(UseZeroPage::No),
+        "1" => Some(UseZeroPage::Yes),
+        _ => None,
     }
 }
 

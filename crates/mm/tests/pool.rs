@@ -5,8 +5,7 @@ use crate::common::*;
 use foliant::frame::Kind;
 use foliant::manager::{BootPages, Setup};
 use foliant::pool::{
-    Budget, CONTROLS, Control, Demoted, Folding, NotDissolved, PoolCounters, PoolError, ResizeEnd,
-    Resized, Scope, Wrote,
+    Budget, Demoted, Folding, NotDissolved, PoolCounters, PoolError, ResizeEnd, Resized,
 };
 use foliant::space::{Flags, MapRequest, Place};
 use foliant::table::{Entry, Paging, X86_64};
@@ -587,60 +586,4 @@ fn a_dense_page_of_a_gibibyte_is_cut_and_each_part_folded() {
     assert_eq!(mm.resize_pool(SIZE_2M, 0, Budget::ALL), Ok(reached(0)));
     mm.audit(&[]).unwrap();
     assert!(sim.finish().is_empty());
-}
-
-#[test]
-fn controls_have_linux_names_and_say_what_is_wrong() {
-    let sim = ranges(&[64, 64]);
-    let mm = nodes(&sim, &[Node(0), Node(1)], NO_BOOT);
-    online(&sim, &mm);
-    let pools = mm.pools();
-    let control = |name| Control::named(name).unwrap();
-    let size_2m = Scope::Pool(SIZE_2M);
-    let read = |name, scope| pools.read(control(name), scope).map(|value| value.to_string());
-    assert_eq!(
-        pools.write(control("nr_hugepages"), size_2m, " 7\n"),
-        Ok(Wrote::Resized(reached(7)))
-    );
-    assert_eq!(read("nr_hugepages", size_2m), Ok("7".into()));
-    assert_eq!(read("free_hugepages", Scope::Node(SIZE_2M, Node(1))), Ok("3".into()));
-    assert_eq!(read("demote_size", Scope::Pool(Order::SIZE_1G)), Ok("2048kB".into()));
-    assert_eq!(read("hugetlb_optimize_vmemmap", Scope::Machine), Ok("1".into()));
-    pools.write(control("hugetlb_optimize_vmemmap"), Scope::Machine, "0").unwrap();
-    assert_eq!(mm.folding(), Folding::Off);
-    pools.write(control("nr_overcommit_hugepages"), size_2m, "4").unwrap();
-    assert_eq!(mm.pool(SIZE_2M).unwrap().nr_overcommit_hugepages, 4);
-    let size_1g = Scope::Pool(Order::SIZE_1G);
-    for text in ["2048kB", "2m", "2097152"] {
-        assert_eq!(pools.write(control("demote_size"), size_1g, text), Ok(Wrote::Set), "{text}");
-    }
-    let fail = |name, scope, text: &'static str| {
-        pools.write(control(name), scope, text).unwrap_err().to_string()
-    };
-    for (name, scope, text, expect) in [
-        ("nr_hugepages", size_2m, "-1", "nr_hugepages: \"-1\" is no count"),
-        ("nr_hugepages", size_2m, "18446744073709551616", "write 0 to 18446744073709551615"),
-        ("nr_hugepages", size_2m, "", "\"\" is no count"),
-        ("nr_hugepages", Scope::Machine, "1", "there is no nr_hugepages of Machine"),
-        ("nr_hugepages", Scope::Node(SIZE_2M, Node(5)), "1", "node 5 has no memory"),
-        ("resv_hugepages", size_2m, "1", "resv_hugepages can only be read"),
-        ("demote", size_2m, "1", "there is no demote of"),
-        ("demote_size", size_1g, "64kB", "cannot be cut into \"64kB\": write 2048kB"),
-        ("hugetlb_optimize_vmemmap", Scope::Machine, "on", "write 0 or 1"),
-    ] {
-        let got = fail(name, scope, text);
-        assert!(got.contains(expect), "{got}");
-    }
-    let only = pools.read(control("demote"), size_1g).unwrap_err().to_string();
-    assert!(only.contains("can only be written"), "{only}");
-    let elsewhere = read("nr_hugepages", Scope::Machine).unwrap_err().to_string();
-    assert!(elsewhere.contains("there is no nr_hugepages of Machine"), "{elsewhere}");
-    pools.write(control("hugetlb_optimize_vmemmap"), Scope::Machine, "1").unwrap();
-    assert_eq!(mm.folding(), Folding::On);
-    for control in CONTROLS {
-        assert_eq!(Control::named(control.name()), Some(*control));
-        let at = |scope| control.is_at(scope);
-        assert!([Scope::Machine, size_2m, size_1g].into_iter().any(at), "{control:?}");
-    }
-    assert_eq!(mm.pool(SIZE_2M).unwrap().nr_hugepages, 7);
 }

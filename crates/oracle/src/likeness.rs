@@ -3,7 +3,7 @@
 use crate::machine::{Likeness, Planted};
 use foliant::Policy;
 use foliant::fault::{Global, Size, UseZeroPage};
-use foliant_linux::Limits;
+use foliant_linux::{Limits, sys};
 use foliant_units::{Bytes, Order, Pages};
 use std::fs;
 use std::io;
@@ -47,7 +47,7 @@ fn policy() -> Policy {
         policy.global = Global::parse(global).unwrap_or(Global::Never);
     }
     if let Some(zeros) = read("use_zero_page") {
-        policy.use_zero_page = UseZeroPage::parse(zeros.trim()).unwrap_or(UseZeroPage::Yes);
+        policy.use_zero_page = sys::use_zero_page(zeros.trim()).unwrap_or(UseZeroPage::Yes);
     }
     let mut has_sizes = false;
     for order in Order::all().filter(|order| *order <= Order::SIZE_2M) {

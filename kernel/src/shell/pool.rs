@@ -4,9 +4,8 @@ use super::Shell;
 use super::words::{Complaint, Words, count};
 use crate::memory::manager;
 use crate::say;
-use foliant::pool::{
-    Budget, CONTROLS, Control, Folding, PoolCounters, Resized, SIZES, Scope, Wrote,
-};
+use foliant::pool::{Budget, Folding, PoolCounters, Resized, SIZES};
+use foliant_linux::controls::{CONTROLS, Control, Scope, Wrote};
 use foliant_units::{Bytes, Order};
 
 /// The lines of `meminfo`, which are those of 2 MiB.
@@ -38,7 +37,7 @@ fn show() {
     let scopes = SIZES.into_iter().map(Scope::Pool).chain([Scope::Machine]);
     for scope in scopes {
         for control in CONTROLS.iter().filter(|control| control.is_at(scope)) {
-            let Ok(value) = manager().pools().read(*control, scope) else { continue };
+            let Ok(value) = control.read(&manager().pools(), scope) else { continue };
             match scope {
                 Scope::Pool(order) | Scope::Node(order, _) => {
                     say!("hugepages-{}/{} {value}", super::thp::Kilobytes(order), control.name());
@@ -60,7 +59,7 @@ fn write<'w>(control: Control, words: &mut Words<'w>) -> Result<(), Complaint<'w
     };
     let value = words.need("VALUE")?;
     words.end()?;
-    match manager().pools().write(control, scope, value) {
+    match control.write(&manager().pools(), scope, value) {
         Ok(Wrote::Set) => {}
         Ok(Wrote::Resized(Resized { reached, .. })) => say!("{reached} pages are kept"),
         Ok(Wrote::Demoted(demoted)) => {

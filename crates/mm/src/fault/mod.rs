@@ -79,9 +79,7 @@ mod object;
 mod policy;
 mod tuned;
 
-pub use policy::{
-    Global, Orders, Policy, PolicyError, Size, ThpAnonError, UseZeroPage, fitting, parse_order,
-};
+pub use policy::{Global, Orders, Policy, PolicyError, Size, UseZeroPage, fitting, parse_order};
 
 pub use crate::space::ProcessSwitch;
 

@@ -222,31 +222,6 @@ impl Policy {
         let [always, madvise, inherit, auto] = [0, 1, 2, 3].map(set);
         Policy { always, madvise, inherit, auto, global, use_zero_page }
     }
-
-    /// Reads the command-line form `<size>[,<size>|<low>-<high>]:<state>[;...]`, as Linux's
-    /// `thp_anon=`. Sizes that it does not mention become `never`; the other switches stay. A
-    /// mistake refuses the whole text.
-    pub fn parse_thp_anon<'t>(&self, text: &'t str) -> Result<Policy, ThpAnonError<'t>> {
-        let none = Orders::NONE;
-        let mut policy = Policy { always: none, madvise: none, inherit: none, auto: none, ..*self };
-        let fail = |part, why| ThpAnonError { part, why };
-        for part in text.split(';') {
-            let (sizes, state) = part.split_once(':').ok_or(fail(part, PolicyError::NoState))?;
-            let state = Size::parse(state).map_err(|why| fail(state, why))?;
-            for size in sizes.split(',') {
-                let (low, high) = size.split_once('-').unwrap_or((size, size));
-                let order = |text| parse_order(text).map_err(|why| fail(text, why));
-                let (low, high) = (order(low)?, order(high)?);
-                if low > high {
-                    return Err(fail(size, PolicyError::Inverted));
-                }
-                for order in Order::all().filter(|o| (low..=high).contains(o)) {
-                    policy.set(order, state).map_err(|why| fail(size, why))?;
-                }
-            }
-        }
-        Ok(policy)
-    }
 }
 
 /// Whether an area, or its process, gets no large folios whatever the switches say.
@@ -290,17 +265,6 @@ impl Global {
     }
 }
 
-impl UseZeroPage {
-    /// Reads `0` or `1`.
-    pub fn parse(text: &str) -> Result<UseZeroPage, PolicyError> {
-        match text {
-            "0" => Ok(UseZeroPage::No),
-            "1" => Ok(UseZeroPage::Yes),
-            _ => Err(PolicyError::UnknownState),
-        }
-    }
-}
-
 /// Reads the size of a folio: a power of two from 16 KiB to 2 MiB. It is never rounded.
 pub fn parse_order(text: &str) -> Result<Order, PolicyError> {
     let bytes = Bytes::parse(text).map_err(PolicyError::Size)?;
@@ -321,21 +285,8 @@ pub enum PolicyError {
     NotAPower(Bytes),
     /// No folio size of anonymous memory.
     Unsupported(Bytes),
-    /// A range whose end lies below its start.
-    Inverted,
-    /// There is no `:state`.
-    NoState,
     /// Not one of the words for a state.
     UnknownState,
-}
-
-/// Where and why a `thp_anon=` text was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ThpAnonError<'t> {
-    /// The part that is wrong.
-    pub part: &'t str,
-    /// What is wrong with it.
-    pub why: PolicyError,
 }
 
 impl fmt::Display for PolicyError {
@@ -346,22 +297,13 @@ impl fmt::Display for PolicyError {
             PolicyError::Unsupported(size) => {
                 write!(f, "{size} is no folio size: use 16k to 2m")
             }
-            PolicyError::Inverted => f.write_str("the range ends below its start"),
-            PolicyError::NoState => f.write_str("expected size:state, like 64k:always"),
             PolicyError::UnknownState => {
                 f.write_str("the state is one of always, auto, inherit, madvise, never")
             }
         }
     }
 }
-impl fmt::Display for ThpAnonError<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.part, self.why)
-    }
-}
 impl error::Error for PolicyError {}
-impl error::Error for ThpAnonError<'_> {}
-
 /// The switches of a policy at one moment, to be read where they are needed.
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot(u64);
@@ -429,8 +371,8 @@ mod tests {
         policy.set(order(4), Size::Always).unwrap();
         policy.set(order(3), Size::Madvise).unwrap();
         for global in [Global::Never, Global::Madvise, Global::Always] {
-            for use_zero_page in ["0", "1"].map(UseZeroPage::parse) {
-                policy = Policy { global, use_zero_page: use_zero_page.unwrap(), ..policy };
+            for use_zero_page in [UseZeroPage::No, UseZeroPage::Yes] {
+                policy = Policy { global, use_zero_page, ..policy };
                 assert_eq!(Policy::from_word(policy.word()), policy);
             }
         }
@@ -460,37 +402,6 @@ mod tests {
             assert_eq!(got, expect, "{global:?} {flags:?}");
             assert_eq!(policy.allowed(flags, ProcessSwitch::Off), Orders::NONE);
         }
-    }
-
-    /// `thp_anon=` once took 15K for 16K.
-    #[test]
-    fn tr_a5_sizes_are_never_rounded() {
-        let start = Policy::default();
-        for (text, part, why) in [
-            ("15K:always", "15K", PolicyError::NotAPower(Bytes::new(15 << 10))),
-            ("17K:always", "17K", PolicyError::NotAPower(Bytes::new(17 << 10))),
-            ("48K:always", "48K", PolicyError::NotAPower(Bytes::new(48 << 10))),
-            ("8K:always", "8K", PolicyError::Unsupported(Bytes::new(8 << 10))),
-            ("4K:always", "4K", PolicyError::Unsupported(Bytes::new(4 << 10))),
-            ("4M:always", "4M", PolicyError::Unsupported(Bytes::new(4 << 20))),
-            ("2G:always", "2G", PolicyError::Unsupported(Bytes::new(2 << 30))),
-            ("2K:always", "2K", PolicyError::Unsupported(Bytes::new(2 << 10))),
-            ("64K", "64K", PolicyError::NoState),
-            ("64K:", "", PolicyError::UnknownState),
-            ("64K:allways", "allways", PolicyError::UnknownState),
-            ("64K:always;", "", PolicyError::NoState),
-            ("128K-64K:always", "128K-64K", PolicyError::Inverted),
-            ("64K-:always", "", PolicyError::Size(SizeError::NoNumber)),
-            ("64Q:always", "64Q", PolicyError::Size(SizeError::UnknownUnit)),
-        ] {
-            let got = start.parse_thp_anon(text);
-            assert_eq!(got, Err(ThpAnonError { part, why }), "{text}");
-        }
-        let good = start.parse_thp_anon("16K-64K,256k:always;2M:inherit").unwrap();
-        let always = [2, 3, 4, 6].map(order).map(Orders::of).into_iter();
-        assert_eq!(good.always, always.fold(Orders::NONE, Orders::with));
-        assert_eq!((good.inherit, good.madvise), (Orders::of(Order::SIZE_2M), Orders::NONE));
-        assert_eq!(good.get(order(5)), Size::Never);
     }
 
     #[test]

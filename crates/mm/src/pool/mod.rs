@@ -23,7 +23,8 @@
 //! | [`Pools::set_overcommit`] | how many pages may be made on demand (*surplus*) |
 //! | [`Pools::demote`] | cuts free pages of 1 GiB into pages of 2 MiB |
 //! | [`Pools::dissolve`] | gives one free page up, so that its memory can be taken away |
-//! | [`controls`](crate::pool::CONTROLS) | all of that under Linux's names, as text |
+//!
+//! Under Linux's names and as text all of that is in the crate `foliant-linux`.
 //!
 //! How many pages share a shootdown is the manager's flush grain, as for everything that folds.
 //!
@@ -68,7 +69,6 @@
 
 mod chain;
 mod collect;
-mod controls;
 mod demote;
 mod give;
 mod reserve;
@@ -78,7 +78,6 @@ mod shelf;
 mod tests;
 
 pub use collect::NotDissolved;
-pub use controls::{CONTROLS, Control, ControlAccess, ControlError, Scope, Value, Wrote};
 pub use demote::Demoted;
 pub use reserve::Shortage;
 pub(crate) use reserve::{Ground, Taken};
