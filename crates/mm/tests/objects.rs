@@ -354,6 +354,47 @@ fn a_read_brings_what_is_around_it() {
     assert_eq!(peek(&sim, &mm, of, 9), Some(9));
 }
 
+/// A folio comes with one fault however the area lies to it, as far as the page's table reaches.
+#[test]
+fn a_folio_comes_with_one_fault_wherever_the_area_lies() {
+    let sim = machine(2);
+    let mm = online(&sim);
+    for n in [4, 9] {
+        mm.set_object_policy(only(n));
+        let (of, size) = (object(&mm, 1 << n), 1 << n);
+        let [a, b, c] = [(); 3].map(|()| mm.create(None).unwrap());
+        // Three pages off; the second one ends before the folio does.
+        map(&mm, a, (3, size), (of, 0), SHARED);
+        map(&mm, b, (3, size - 2), (of, 0), PRIVATE);
+        map(&mm, c, (3, size), (of, 0), SHARED);
+        let before = mm.total(Event::Fault);
+        run(&sim, &mm, 0, a, || {
+            (3..size).for_each(|page| drop(store(&sim, &mm, a, at(page), page)));
+            assert_eq!(mm.total(Event::Fault), before + 1, "{n}");
+            (3..size).for_each(|page| assert_eq!(load(&sim, &mm, a, at(page)), page));
+        });
+        let there = |id, page: u64| mm.frame_at(id, Va::new(at(page))).is_some();
+        run(&sim, &mm, 1, b, || {
+            assert_eq!(store(&sim, &mm, b, at(9), 9), [Outcome::Copied]);
+            assert!(!there(b, 8), "a copy comes alone");
+            assert_eq!(load(&sim, &mm, b, at(7)), 7);
+            assert!((3..size).all(|page| there(b, page)));
+            assert!(!there(b, size + 1), "the area ends");
+            assert_eq!(load(&sim, &mm, b, at(9)), 9);
+        });
+        let pages_of = |id| mm.pages(id).unwrap().get();
+        // Of 2 MiB three pages lie in the next table.
+        let in_table = if n == 9 { size - 3 } else { size };
+        assert_eq!((pages_of(a), pages_of(b)), (in_table, in_table.min(size - 2)));
+        mm.punch_object(of, pages(2), pages(4)).unwrap();
+        assert_eq!(pages_of(a), in_table - 2);
+        run(&sim, &mm, 0, c, || {
+            store(&sim, &mm, c, at(3), 1);
+            assert_eq!(pages_of(c), in_table - 2, "what the folio has lost does not come");
+        });
+    }
+}
+
 /// The reverse map finds copies of an object's pages where they were moved to.
 #[test]
 fn a_copy_that_was_moved_is_found() {

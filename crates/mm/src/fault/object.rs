@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   the object's tables ─▶ nothing there ────▶ the face has it made: a fault in the object's space
-//!                      └▶ a folio, pinned ─┬ shared, or read ──▶ as much of it as fits, at once; a read
-//!                                          │                      brings what is around it
+//!                      └▶ a folio, pinned ─┬ shared, or read ──▶ as much of it as fits by one entry, and
+//!                                          │                      what comes with it
 //!                                          └ private, written ─▶ one page is copied
 //!   lock the table: still that area, empty, and the object has it still? ─▶ published             (J1)
 //! ```
@@ -17,9 +17,10 @@
 //!   frames are no other's, and it is neither split nor moved.
 //! - J3. The walker that takes a folio out of use (`split`) does so in the object's tables first,
 //!   and in those of its attachments then (rmap): by J1 no entry comes behind it.
-//! - J4. Behind a read the pages of the aligned 64 KiB around it come too that the object has and
-//!   that lie in the area where nothing is: side by side under one hold of the table's lock, by J1,
-//!   all of them or none. What is not had for them, such as the charge, ends nothing.
+//! - J4. What comes with a page, where nothing is yet in the area and the page's table: the rest of
+//!   its folio, however the area lies to it; and behind a read what the object has of the aligned
+//!   64 KiB around. Pages side by side are published under one hold of the table's lock, by J1, all
+//!   of them or none. What is not had for them, such as the charge, ends nothing.
 //!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
 //! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
@@ -36,10 +37,11 @@ use crate::zero;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Level, Order, Va, VaRange};
 
-/// What a read brings with it is no larger than this, as on Linux (`fault_around_bytes`).
+/// A read brings what the object has of so much around it, as on Linux (`fault_around_bytes`).
 const AROUND: Order = Order::new(4).expect("64 KiB");
 
-/// Pages of an object that lie side by side, up to the first that is none.
+/// Pages of an object that lie side by side, up to the first that is none: no more are published
+/// under one hold of a lock.
 type Neighbours<'f, 'm, M, P> = [Option<FoundPage<'f, 'm, M, P>>; 1 << AROUND.get()];
 
 /// What entries of an object's pages say in an area that is not its owner.
@@ -71,13 +73,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return self.copy_of_object(area, found, &page);
         }
         let step = self.share_what_fits(area, found, &page);
-        match step {
-            Step::Done(Outcome::Mapped(order))
-                if order < AROUND && self.access != Access::Write =>
-            {
-                self.around(area, attached);
-            }
-            _ => {}
+        if let Step::Done(Outcome::Mapped(order)) = step {
+            let range = self.company(&page, order);
+            range.into_iter().for_each(|range| self.share_company(area, attached, range));
         }
         step
     }
@@ -173,12 +171,32 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         Step::Done(Outcome::Mapped(order))
     }
 
-    /// Maps what comes with a read (J4).
-    #[inline(never)] // a folio that is large enough leaves nothing to do
-    fn around(&self, area: &Area, attached: Attachment<'_>) {
-        let first = self.va.align_down(AROUND.bytes());
-        let block = VaRange::sized(first, AROUND.bytes()).expect("a user page is in it");
-        let block = block.intersect(area.range);
+    /// Where pages are that come with one, of which `order` is mapped (J4), if they do.
+    fn company(&self, page: &FoundPage<'f, 'm, M, P>, order: Order) -> Option<VaRange> {
+        let is_read = self.access != Access::Write;
+        let before = page.frame.get() - page.folio.head(page.frame).get();
+        let start = self.va.get().saturating_sub(before * FRAME_BYTES);
+        let folio = VaRange::new(
+            Va::new(start),
+            self.va.add((page.folio.pages().get() - before) * FRAME_BYTES),
+        )?;
+        let around = VaRange::sized(self.va.align_down(AROUND.bytes()), AROUND.bytes())?;
+        match (order < page.folio, is_read && order < AROUND) {
+            (false, false) => None,
+            (true, false) => Some(folio),
+            (false, true) => Some(around),
+            (true, true) => {
+                VaRange::new(folio.start().min(around.start()), folio.end().max(around.end()))
+            }
+        }
+    }
+    /// Maps what the object has in a range, as far as it lies in the area and in the table of the
+    /// page that was mapped.
+    #[inline(never)] // a folio that is mapped whole leaves nothing to do
+    fn share_company(&self, area: &Area, attached: Attachment<'_>, range: VaRange) {
+        let table = Level::SIZE_2M.span();
+        let table = VaRange::sized(self.va.align_down(table), table).expect("a user page is in it");
+        let block = range.intersect(area.range).intersect(table);
         let found = self.space.tables(self.stock).walk(self.va);
         if found.level > Level::BASE {
             return; // the table went, or was replaced by a leaf

@@ -32,7 +32,7 @@ events! {
         Copied => "cow_copy",
         /// Faults that mapped a part of a folio of an object.
         ObjectMapped => "object_mapped",
-        /// Pages of objects that came with a read of one beside them.
+        /// Pages of objects that came with one beside them.
         ObjectAround => "object_around",
         /// Writes to a page that was shared once and had only this owner left.
         Reused => "cow_reuse",
