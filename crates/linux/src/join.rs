@@ -10,7 +10,8 @@
 //!
 //! Neighbours that are equal in all else are one where they have the same family or none, and
 //! where one has a family that it has not inherited and the other none. What was moved is one only
-//! with what was moved as far.
+//! with what was moved as far. Of those that map a file, those are one whose offsets follow each
+//! other (`view`).
 //!
 //! Linux looks for neighbours to join where it changes or makes an area, and there alone. So two
 //! may be equal and two all the same: a child's, whose locks are gone; what a refused call has cut;
@@ -102,13 +103,15 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         self.retag(vma.range, vma.flags, Tag { family, ..vma.tag })
     }
 
-    /// The tag of what was moved from one address to another. What was never written is as new.
-    pub(crate) fn moved(&mut self, tag: Tag, from: u64, to: u64) -> Tag {
-        let moved = match tag.family {
-            Family(0) => Moved::default(),
-            _ => self.families.further(tag.moved, from, to),
+    /// The tag of what a vma has at an address, once that is at another. What was never written is
+    /// as new.
+    pub(crate) fn moved(&mut self, vma: &Vma, from: u64, to: u64) -> Result<Tag, Errno> {
+        let moved = match self.view(vma).map(|view| (view.file.clone(), view.offset(from))) {
+            Some((file, offset)) => self.views.number(&file, offset, to)?,
+            None if vma.tag.family == Family(0) => Moved::default(),
+            None => self.families.further(vma.tag.moved, from, to),
         };
-        Tag { moved, ..tag }
+        Ok(Tag { moved, ..vma.tag })
     }
     /// What a vma of a pool's pages is told from its neighbours by: it is one with none of them.
     pub(crate) fn apart(&mut self, tag: Tag) -> Tag {

@@ -96,7 +96,7 @@ impl<'a, 'm> Machine<'a, 'm> {
             let flags = 0x32; // private, anonymous, fixed
             let bytes = area.end - area.start;
             let process = &mut self.processes[0];
-            process.mmap(area.start, bytes, prot, flags, 0).map_err(Failed::ours)?;
+            process.mmap(area.start, bytes, prot, flags, None, 0).map_err(Failed::ours)?;
             // They are of a file, and so not one with what the sequence maps beside them.
             for advice in [MADV_RANDOM, MADV_DONTDUMP, MADV_WIPEONFORK] {
                 process.madvise(area.start, bytes, advice).map_err(Failed::ours)?;
@@ -160,7 +160,7 @@ impl<'a, 'm> Machine<'a, 'm> {
         let [a, b, c, d, e, f] = call.values(&self.bases);
         let process = &mut self.processes[who];
         let word = match call.name {
-            Name::Mmap => process.mmap(a, b, c as u32, d as u32, f)?,
+            Name::Mmap => process.mmap(a, b, c as u32, d as u32, None, f)?,
             Name::Munmap => process.munmap(a, b)?,
             Name::Mprotect => match process.mprotect(a, b, c as u32) {
                 Err(Errno::NOMEM) if self.planted == Planted::HoleIgnored => 0,
