@@ -12,7 +12,12 @@ pub(crate) struct AreaSeen {
     pub(crate) end: u64,
     /// Such as `rw-p`.
     pub(crate) rights: String,
+    /// Of a file in memory: the offset and the name, without the number of the inode.
+    pub(crate) file: String,
 }
+
+/// How names of files in memory begin.
+const IN_MEMORY: [&str; 2] = ["/memfd:", "/dev/zero"];
 
 impl AreaSeen {
     pub(crate) fn parse(line: &str) -> Option<AreaSeen> {
@@ -20,7 +25,19 @@ impl AreaSeen {
         let (start, end) = words.next()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         let (start, end) = (number(start)?, number(end)?);
-        Some(AreaSeen { start, end, rights: words.next()?.to_owned() })
+        let rights = words.next()?.to_owned();
+        let rest: Vec<&str> = words.collect();
+        let file = match rest[..] {
+            [offset, _, _, name, ..] if IN_MEMORY.iter().any(|begin| name.starts_with(begin)) => {
+                format!("{offset} {name}")
+            }
+            _ => String::new(),
+        };
+        Some(AreaSeen { start, end, rights, file })
+    }
+    /// Whether it maps a file in memory.
+    pub(crate) fn is_of_file(&self) -> bool {
+        !self.file.is_empty()
     }
     pub(crate) fn is_readable(&self) -> bool {
         self.rights.starts_with('r')
@@ -29,7 +46,7 @@ impl AreaSeen {
 
 impl fmt::Display for AreaSeen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}-{:x} {}", self.start, self.end, self.rights)
+        write!(f, "{:x}-{:x} {} {}", self.start, self.end, self.rights, self.file)
     }
 }
 
@@ -42,17 +59,20 @@ const FIELDS: [&str; 6] =
 /// were there before the first call and those of a pool's pages, which have a file on Linux.
 pub(crate) fn areas_of_smaps(text: &str, foreign: &[AreaSeen]) -> Vec<String> {
     let mut areas: Vec<String> = Vec::new();
-    let mut is_told = false;
+    let (mut is_told, mut is_of_file) = (false, false);
     for line in text.lines() {
         let first = line.split_whitespace().next().unwrap_or_default();
         if let Some(area) = AreaSeen::parse(line) {
             let is_foreign = foreign.iter().any(|other| other.start == area.start);
             is_told =
                 !is_foreign && !line.contains("anon_hugepage") && !line.ends_with("[vsyscall]");
+            is_of_file = area.is_of_file();
             if is_told {
-                areas.push(line.to_owned());
+                // The number of the inode is anybody's.
+                let words = line.split_whitespace().enumerate().filter(|(nth, _)| *nth != 4);
+                areas.push(words.map(|(_, word)| word).collect::<Vec<&str>>().join(" "));
             }
-        } else if is_told && FIELDS.contains(&first) {
+        } else if is_told && FIELDS.contains(&first) && !(is_of_file && may_be_more(first)) {
             // Whether a kernel tracks writes softly is its builder's choice, and whether it notes
             // that there were guards its release's.
             let line = line.replace(" sd ", " ").replace(" gu ", " ");
@@ -61,6 +81,16 @@ pub(crate) fn areas_of_smaps(text: &str, foreign: &[AreaSeen]) -> Vec<String> {
     }
     areas
 }
+
+/// Whether Linux may have more of a field of an area that maps a file.
+fn may_be_more(field: &str) -> bool {
+    !MAPS_AROUND && field == "Rss:"
+}
+
+/// Whether both sides map, with a page of a file that is read, those around it that are there.
+/// Linux does; as long as the manager does not, more may be there on Linux's side of areas that map
+/// a file.
+pub(crate) const MAPS_AROUND: bool = false;
 
 /// A page: not there, or its first eight bytes, which are 0 where they cannot be read.
 pub(crate) type PageSeen = Option<u64>;
