@@ -173,6 +173,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         match advice {
             Advice::HugePage | Advice::NoHugePage => return self.wish(vma, part, advice),
             // Guards are in page tables, as pages are.
+            Advice::GuardInstall if vma.is_of_file() => {
+                let marks = vma.tag.marks.with(Marks::GUARDED);
+                self.retag(vma.range, vma.flags, Tag { marks, ..vma.tag })?;
+            }
             Advice::GuardInstall => self.adopt(part.start().get())?,
             _ => {}
         }

@@ -30,9 +30,15 @@ use foliant_units::VaRange;
 
 /// Whether two vmas differ in nothing but rights and families.
 fn are_akin(a: &Vma, b: &Vma) -> bool {
-    let marks = |vma: &Vma| vma.tag.marks.without(Marks::UNREAD);
+    let marks = |vma: &Vma| vma.tag.marks.without(Marks::UNREAD.with(Marks::GUARDED));
     let flags = |vma: &Vma| vma.flags.without(Flags::RIGHTS);
     (marks(a), flags(a), a.tag.moved) == (marks(b), flags(b), b.tag.moved)
+}
+
+/// What the tags of two vmas that are one have in common, beside their families.
+fn common(tag: Tag) -> Tag {
+    let marks = tag.marks.without(Marks::GUARDED);
+    Tag { marks, family: Family::default(), colour: Colour::default(), ..tag }
 }
 
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
@@ -51,13 +57,13 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
     fn join_two(&mut self, lower: &Vma, upper: &Vma) {
         let (a, b) = (lower.tag.family, upper.tag.family);
-        let as_lower = Tag { family: a, colour: lower.tag.colour, ..upper.tag };
-        let is_equal = lower.flags == upper.flags && lower.tag == as_lower;
+        let is_equal = lower.flags == upper.flags && common(lower.tag) == common(upper.tag);
         if is_equal && !upper.is_huge() && self.families.are_one(a, b) {
             let family = a.max(b); // one of them may be none
             let both = range(lower.start(), upper.end());
+            let marks = lower.tag.marks.with(upper.tag.marks); // they differ in guards alone
             // Where no memory is left they stay two, which shows in a list of areas alone.
-            let _ = self.retag(both, lower.flags, Tag { family, ..lower.tag });
+            let _ = self.retag(both, lower.flags, Tag { family, marks, ..lower.tag });
         }
     }
 

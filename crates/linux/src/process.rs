@@ -125,7 +125,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 self.take_out(vma.start(), vma.end())?;
                 continue;
             }
-            let has_own = vma.tag.family != Family::default();
+            let is_guarded = vma.tag.marks.has(Marks::GUARDED);
+            let has_own = vma.tag.family != Family::default() || is_guarded;
             let is_wiped = vma.tag.marks.has(Marks::WIPE_ON_FORK);
             if (is_wiped || !has_own) && self.has_leaves(vma.range) {
                 // What was never written is not copied: zeros come by themselves.
@@ -134,7 +135,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                     self.mm.advise(self.space, vma.range, Advice::GuardRemove)?;
                 }
             }
-            if has_own && vma.is_shared() {
+            if is_guarded && vma.is_shared() {
                 self.copy_shared(parent, &vma)?;
             }
             let mut tag = vma.tag;

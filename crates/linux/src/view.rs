@@ -84,6 +84,11 @@ impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
         self.numbers.insert(key, number);
         Ok(number)
     }
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.known.iter().flatten().count()
+    }
     /// Lets go of all but these.
     pub(crate) fn keep(&mut self, kept: &BTreeSet<Moved>) {
         self.numbers.retain(|_, number| kept.contains(number));

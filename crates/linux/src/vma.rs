@@ -43,6 +43,9 @@ impl Marks {
     pub const RANDOM: Marks = Marks(1 << 10);
     /// May be dropped when memory is short: `MAP_DROPPABLE`.
     pub const DROPPABLE: Marks = Marks(1 << 11);
+    /// Of one that maps a file: guards are or were in it, and a fork copies what is mapped there.
+    /// Neighbours are one whether they have it or not, and then both have it.
+    pub(crate) const GUARDED: Marks = Marks(1 << 12);
     /// How many bits there may be.
     const BITS: u32 = 14;
 

@@ -88,12 +88,16 @@ fn a_file_lives_as_long_as_a_descriptor_or_a_map_of_it() {
         assert_eq!(p.munmap(BASE, PAGE), Ok(0));
         let fixed = MREMAP_MAYMOVE | MREMAP_FIXED;
         assert_eq!(p.mremap(BASE + PAGE, PAGE, PAGE, fixed, BASE + 9 * PAGE), Ok(BASE + 9 * PAGE));
+        assert_eq!(p.views.count(), 1, "the one before the move is gone");
         put(p, 9, 1, RW);
         assert_eq!(room(p), Some(4), "the child's view");
         let before = free(p);
         child.end().unwrap();
         assert_eq!(room(p), None, "nobody maps it");
         assert!(free(p) > before);
+        let far = F::memfd(p.manager(), b"far", 0).unwrap();
+        let refused = p.mmap(BASE, PAGE, RW, SHARED, Some(&far), 1 << 62);
+        assert_eq!((refused, p.views.count()), (Err(Errno::NOMEM), 0), "no view is left of it");
     });
 }
 
@@ -136,11 +140,10 @@ fn mmap_of_files_looks_at_its_arguments_as_linux_does() {
         assert_eq!(areas(p)[0], (2, 1, RW), "what lay there is gone");
         assert_eq!(p.mmap(BASE, 2 * PAGE, RW, fixed | MAP_NORESERVE, None, 0), Ok(BASE));
         p.set_limits(Limits { data: Bytes::new(0), ..Limits::NONE });
-        assert_eq!(
-            p.mmap(BASE, 2 * PAGE, RW, fixed, None, 0),
-            Ok(BASE),
-            "what is shared is no data"
-        );
+        let at = BASE + 9 * PAGE;
+        assert_eq!(p.mmap(at, 2 * PAGE, RW, fixed, None, 0), Ok(at), "what is shared is no data");
+        p.set_limits(Limits { data: Bytes::new(PAGE), ..Limits::NONE });
+        assert_eq!(p.mmap(at, PAGE, RW, COPIED, Some(&file), 0), Ok(at), "nor counted as such");
     });
 }
 
@@ -258,6 +261,8 @@ fn advice_about_files_is_taken_or_refused_as_linux_does() {
         assert_eq!(save(p, sim, 1, 7), Ok(()));
         assert_eq!(p.madvise(BASE, 2 * PAGE, MADV_DONTNEED), Ok(0));
         assert_eq!(p.present_in(BASE, BASE + 4 * PAGE), 0);
+        assert!(p.vma(BASE).unwrap().tag.family == Default::default());
+        assert_eq!(p.fault(BASE, Access::Write), Fault::Done, "beside others");
         assert_eq!(load(p, sim, BASE + PAGE), Ok(7), "the file has it");
         assert_eq!(p.madvise(BASE + PAGE, PAGE, MADV_REMOVE), Ok(0));
         assert_eq!(load(p, sim, BASE + PAGE), Ok(0));
@@ -299,6 +304,28 @@ fn a_guard_in_shared_memory_is_there_in_a_child_with_what_is_mapped() {
         assert_eq!(child.madvise(BASE, 4 * PAGE, MADV_GUARD_REMOVE), Ok(0));
         assert_eq!(load(&mut child, sim, BASE + PAGE), Ok(0));
         assert_eq!(load(p, sim, BASE + PAGE), Err(signal), "the parent's stays");
+        child.end().unwrap();
+    });
+}
+
+#[test]
+fn guards_in_a_file_part_no_neighbours_and_stay_with_private_ones_in_a_fork() {
+    with(|p, sim| {
+        let file = file(p, 8);
+        for (at, flags) in [(0, SHARED), (10, COPIED)] {
+            show(p, (at, 8), (&file, 0), flags);
+            let first = BASE + at * PAGE;
+            assert_eq!(p.madvise(first + 4 * PAGE, 4 * PAGE, MADV_SEQUENTIAL), Ok(0));
+            assert_eq!(p.madvise(first + PAGE, PAGE, MADV_GUARD_INSTALL), Ok(0));
+            assert_eq!(p.madvise(first, 4 * PAGE, MADV_SEQUENTIAL), Ok(0));
+        }
+        assert_eq!(areas(p), [(0, 8, RW), (10, 8, RW)]);
+        let mut child = p.fork().unwrap();
+        for page in [1, 11] {
+            let signal = Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: BASE + page * PAGE };
+            assert_eq!(load(&mut child, sim, signal.addr), Err(signal));
+        }
+        p.manager().switch(Some(p.space())).unwrap();
         child.end().unwrap();
     });
 }
@@ -362,6 +389,11 @@ fn accounts_are_of_private_memory_alone() {
         assert_eq!(p.mmap(at, PAGE, PROT_READ, SHARED, Some(&file), 0), Ok(at));
         assert_eq!(p.mprotect(at, PAGE, RW), Ok(0));
         assert!(!marks(p, 8).has(Marks::ACCOUNTED));
+        assert_eq!((p.mprotect(at, PAGE, PROT_READ), p.mlock(at, PAGE)), (Ok(0), Ok(0)));
+        assert_eq!(p.present_in(at, at + PAGE), 1);
+        assert_eq!(p.madvise(at, PAGE, MADV_DONTNEED_LOCKED), Ok(0));
+        assert_eq!(p.mprotect(at, PAGE, RW), Ok(0));
+        assert_eq!(p.present_in(at, at + PAGE), 0, "what is private alone is brought again");
         assert_eq!(p.mmap(at, PAGE, PROT_READ, COPIED, Some(&file), 0), Ok(at));
         assert_eq!(p.mprotect(at, PAGE, RW), Ok(0));
         assert!(marks(p, 8).has(Marks::ACCOUNTED));
@@ -399,6 +431,7 @@ fn files_look_at_their_arguments() {
             (0, 0, 0, inval),
             (0, 0, -page, inval),
             (2, 0, page, unknown),
+            (2, i64::MAX, page, unknown),
             (7, 0, page, unknown),
             (8, 0, page, unknown),
             (0x10, 0, page, unknown),
