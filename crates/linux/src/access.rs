@@ -5,7 +5,6 @@ use crate::pages::{PAGE, range};
 use crate::process::Process;
 use crate::vma::{Family, Marks, Vma};
 use foliant::fault::{ProcessSwitch, Refusal};
-use foliant::space::Flags;
 use foliant::table::{Attrs, Entry, Found, Paging};
 use foliant::{Access, Outcome};
 use foliant_machine::Machine;
@@ -54,10 +53,14 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Whether the access may be the first that gives a vma a page of its own.
     fn may_found(&self, vma: &Vma, access: Access) -> bool {
         let is_large = || {
+            if vma.is_of_file() {
+                return false;
+            }
             let orders = self.mm.policy().allowed(vma.flags, ProcessSwitch::On);
             orders.contains(Order::SIZE_2M)
         };
-        vma.tag.family == Family(0) && (access == Access::Write || is_large())
+        let is_first = vma.tag.family == Family(0) && !vma.is_shared();
+        is_first && (access == Access::Write || is_large())
     }
 
     /// The same while nothing else of the process is at work: a stack may grow, and an area may get
@@ -68,10 +71,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             None => self.grow(addr),
         };
         let Some(vma) = vma else { return segv(SEGV_MAPERR, addr) };
-        if access == Access::Write
-            && vma.flags.has(Flags::WRITE)
-            && self.adopt(vma.start()).is_err()
-        {
+        if access == Access::Write && vma.takes_copies() && self.adopt(vma.start()).is_err() {
             return Fault::OutOfMemory;
         }
         let outcome = self.mm.fault(self.space, Va::new(addr), access);
@@ -88,6 +88,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Outcome::Reused | Outcome::Spurious => Fault::Done,
             Outcome::Refused(Refusal::NoRight(..)) => segv(SEGV_ACCERR, addr),
             Outcome::Refused(Refusal::Broken(_)) => bus(BUS_MCEERR_AR, addr),
+            Outcome::Refused(Refusal::Beyond(_)) => bus(BUS_ADRERR, addr),
             Outcome::Refused(_) => segv(SEGV_MAPERR, addr),
             // Nobody can arm an area yet.
             Outcome::NoHugePage(_) | Outcome::Userfault(_) => bus(BUS_ADRERR, addr),

@@ -12,6 +12,7 @@ use foliant::space::{Advice, Flags, RangeError};
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Order, Va, VaRange};
+use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     MADV_COLD, MADV_COLLAPSE, MADV_DODUMP, MADV_DOFORK, MADV_DONTDUMP, MADV_DONTFORK,
     MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE, MADV_GUARD_INSTALL, MADV_GUARD_REMOVE,
@@ -25,8 +26,8 @@ use linux_raw_sys::general::{
 enum Does {
     /// It is accepted where the vma has none of these marks.
     Nothing(Marks),
-    /// It is refused for private memory.
-    Refused,
+    /// Pages of a file are dropped.
+    Punch,
     /// Marks are set, and others cleared.
     Mark(Marks, Marks),
     /// The manager does it, where the vma has none of these marks.
@@ -51,7 +52,7 @@ fn does(advice: u32) -> Option<Does> {
         MADV_DODUMP => Does::Mark(none, Marks::DONT_DUMP),
         MADV_WILLNEED => Does::Nothing(none),
         MADV_COLD | MADV_PAGEOUT => Does::Nothing(locked),
-        MADV_REMOVE => Does::Refused,
+        MADV_REMOVE => Does::Punch,
         MADV_DONTNEED => Does::Hand(Advice::DontNeed, locked),
         MADV_DONTNEED_LOCKED => Does::Hand(Advice::DontNeed, none),
         MADV_FREE => Does::Hand(Advice::Free, locked),
@@ -98,7 +99,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                 if matches!(unless, Marks::NONE) { Ok(()) } else { Err(Errno::INVAL) }
             }
             Does::Nothing(_) => Ok(()),
-            Does::Refused => Err(Errno::INVAL),
+            Does::Punch => self.punch(vma, part),
+            Does::Mark(set, _) if set.has(Marks::WIPE_ON_FORK) && vma.is_of_file() => {
+                Err(Errno::INVAL)
+            }
+            Does::Hand(Advice::Free, _) if vma.is_of_file() => Err(Errno::INVAL),
             Does::Mark(_, clear) if clear.has(Marks::WIPE_ON_FORK) && is_droppable(vma) => {
                 Err(Errno::INVAL)
             }
@@ -113,6 +118,16 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Does::Hand(advice, _) => self.hand_on(vma, part, advice),
             Does::Collapse => self.collapse_part(vma, part),
         }
+    }
+
+    /// Drops pages of a shared file; a process that looks at one next finds zeros.
+    fn punch(&mut self, vma: &Vma, part: VaRange) -> Result<(), Errno> {
+        let view = self.view(vma).filter(|_| !vma.tag.marks.has(Marks::LOCKED));
+        let view = view.ok_or(Errno::INVAL)?;
+        if !vma.is_shared() || !vma.flags.ceiling().has(Flags::WRITE) {
+            return Err(Errno(errno::EACCES));
+        }
+        view.file.punch(view.offset(part.start().get()), view.offset(part.end().get()))
     }
 
     fn mark(&mut self, vma: &Vma, part: VaRange, marks: Marks) -> Result<(), Errno> {
@@ -158,6 +173,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         match advice {
             Advice::HugePage | Advice::NoHugePage => return self.wish(vma, part, advice),
             // Guards are in page tables, as pages are.
+            Advice::GuardInstall if vma.is_of_file() => {
+                let marks = vma.tag.marks.with(Marks::GUARDED);
+                self.retag(vma.range, vma.flags, Tag { marks, ..vma.tag })?;
+            }
             Advice::GuardInstall => self.adopt(part.start().get())?,
             _ => {}
         }
@@ -183,7 +202,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     fn collapse_part(&mut self, vma: &Vma, part: VaRange) -> Result<(), Errno> {
         let last = (vma.end().saturating_sub(HUGE)) & !(HUGE - 1);
         let suits = last >= vma.start() && last + HUGE <= vma.end();
-        let barred = vma.flags.has(Flags::NOHUGEPAGE) || vma.is_huge();
+        let barred = vma.flags.has(Flags::NOHUGEPAGE) || vma.is_huge() || vma.is_of_file();
         if barred || !suits || vma.tag.family == Family(0) {
             return Err(Errno::INVAL);
         }

@@ -26,6 +26,8 @@ impl Errno {
     pub const BUSY: Errno = Errno(errno::EBUSY);
     /// No such descriptor.
     pub const BADF: Errno = Errno(errno::EBADF);
+    /// The file does not do that.
+    pub const OPNOTSUPP: Errno = Errno(errno::EOPNOTSUPP);
     /// There is no such call, or not yet.
     pub const NOSYS: Errno = Errno(errno::ENOSYS);
 

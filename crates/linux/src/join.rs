@@ -10,7 +10,8 @@
 //!
 //! Neighbours that are equal in all else are one where they have the same family or none, and
 //! where one has a family that it has not inherited and the other none. What was moved is one only
-//! with what was moved as far.
+//! with what was moved as far. Of those that map a file, those are one whose offsets follow each
+//! other (`view`).
 //!
 //! Linux looks for neighbours to join where it changes or makes an area, and there alone. So two
 //! may be equal and two all the same: a child's, whose locks are gone; what a refused call has cut;
@@ -29,9 +30,15 @@ use foliant_units::VaRange;
 
 /// Whether two vmas differ in nothing but rights and families.
 fn are_akin(a: &Vma, b: &Vma) -> bool {
-    let marks = |vma: &Vma| vma.tag.marks.without(Marks::UNREAD);
+    let marks = |vma: &Vma| vma.tag.marks.without(Marks::UNREAD.with(Marks::GUARDED));
     let flags = |vma: &Vma| vma.flags.without(Flags::RIGHTS);
     (marks(a), flags(a), a.tag.moved) == (marks(b), flags(b), b.tag.moved)
+}
+
+/// What the tags of two vmas that are one have in common, beside their families.
+fn common(tag: Tag) -> Tag {
+    let marks = tag.marks.without(Marks::GUARDED);
+    Tag { marks, family: Family::default(), colour: Colour::default(), ..tag }
 }
 
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
@@ -50,13 +57,13 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
     fn join_two(&mut self, lower: &Vma, upper: &Vma) {
         let (a, b) = (lower.tag.family, upper.tag.family);
-        let as_lower = Tag { family: a, colour: lower.tag.colour, ..upper.tag };
-        let is_equal = lower.flags == upper.flags && lower.tag == as_lower;
+        let is_equal = lower.flags == upper.flags && common(lower.tag) == common(upper.tag);
         if is_equal && !upper.is_huge() && self.families.are_one(a, b) {
             let family = a.max(b); // one of them may be none
             let both = range(lower.start(), upper.end());
+            let marks = lower.tag.marks.with(upper.tag.marks); // they differ in guards alone
             // Where no memory is left they stay two, which shows in a list of areas alone.
-            let _ = self.retag(both, lower.flags, Tag { family, ..lower.tag });
+            let _ = self.retag(both, lower.flags, Tag { family, marks, ..lower.tag });
         }
     }
 
@@ -102,13 +109,15 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         self.retag(vma.range, vma.flags, Tag { family, ..vma.tag })
     }
 
-    /// The tag of what was moved from one address to another. What was never written is as new.
-    pub(crate) fn moved(&mut self, tag: Tag, from: u64, to: u64) -> Tag {
-        let moved = match tag.family {
-            Family(0) => Moved::default(),
-            _ => self.families.further(tag.moved, from, to),
+    /// The tag of what a vma has at an address, once that is at another. What was never written is
+    /// as new.
+    pub(crate) fn moved(&mut self, vma: &Vma, from: u64, to: u64) -> Result<Tag, Errno> {
+        let moved = match self.view(vma).map(|view| (view.file.clone(), view.offset(from))) {
+            Some((file, offset)) => self.views.number(&file, offset, to)?,
+            None if vma.tag.family == Family(0) => Moved::default(),
+            None => self.families.further(vma.tag.moved, from, to),
         };
-        Tag { moved, ..tag }
+        Ok(Tag { moved, ..vma.tag })
     }
     /// What a vma of a pool's pages is told from its neighbours by: it is one with none of them.
     pub(crate) fn apart(&mut self, tag: Tag) -> Tag {

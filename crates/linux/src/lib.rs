@@ -22,27 +22,35 @@
 //!
 //! **Locking.** A call that changes areas takes `&mut self`, as Linux takes a process's `mmap_lock`
 //! to write. [`Process::fault`] takes `&self`, as faults run beside each other; a first write to an
-//! area wants `&mut self` and says so ([`Fault::Alone`]).
+//! area wants `&mut self` and says so ([`Fault::Alone`]). Calls that change the length of a
+//! [`MemoryFile`] are made one after the other.
 //!
 //! **Which Linux.** 6.18: neighbours are joined as since 6.15, and a move may take several areas
 //! along as since 6.17.
 //!
-//! **Not here**: tasks, files and descriptors, the processor, and how memory is managed.
+//! **Not here**: tasks, files of a disk, descriptors, the processor, and how memory is managed.
 //!
 //! # What Linux does and this does not
 //!
 //! | call | here |
 //! |---|---|
-//! | `mmap` with `MAP_SHARED`, or of a file | ENOSYS: memory has no identity of its own yet |
+//! | `mmap` of a file | of one in memory, whose descriptor the embedder looked up; any process may read and write it |
+//! | `mmap` of a file from 2^47 bytes on | ENOMEM |
+//! | `memfd_create` with `MFD_HUGETLB` | ENOSYS |
+//! | `memfd_create`, seals | no `fcntl` sets one |
+//! | `fallocate` | promises no memory: pages come as they are touched |
+//! | `ftruncate`, `fallocate`, `MADV_REMOVE` inside of a page | the page's bytes stay; Linux clears them |
+//! | `madvise` `MADV_COLLAPSE` of a file | EINVAL |
 //! | `mmap` with `MAP_DROPPABLE` | as private memory that is never dropped |
 //! | `mmap` that only executes | may be read, as on a processor without protection keys |
 //! | `madvise` `MADV_MERGEABLE`, `MADV_UNMERGEABLE`, `MADV_HWPOISON`, `MADV_SOFT_OFFLINE` | EINVAL, as a kernel without these |
 //! | `madvise` `MADV_FREE` | the contents stay for good |
-//! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to |
+//! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables |
 //! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
-//! | `smaps` | a page that is not exclusively the process's counts as shared by two; `LazyFree` is 0 |
+//! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
 //! | `meminfo`, `vmstat` | what the manager counts; no lines of the processor's own map |
 //! | `status`, `pagemap`, `clear_refs`, `khugepaged/*` | not there yet |
+//! | `read` and `write` of a file in memory, System V's calls | not there yet |
 //! | `process_madvise`, `userfaultfd`, `mbind`, `mseal`, `membarrier` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -54,6 +62,7 @@ mod advise;
 pub mod controls;
 mod errno;
 mod family;
+mod file;
 mod heap;
 mod join;
 mod lock;
@@ -66,8 +75,10 @@ mod place;
 mod process;
 mod protect;
 mod remap;
+mod shown;
 pub mod sys;
 mod thp_anon;
+mod view;
 mod vma;
 
 #[cfg(test)]
@@ -75,6 +86,7 @@ mod tests;
 
 pub use access::{Fault, Signal};
 pub use errno::Errno;
+pub use file::MemoryFile;
 pub use process::{Layout, Limits, Process};
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use vma::{Marks, Tag, Vma};

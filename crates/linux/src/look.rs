@@ -3,7 +3,7 @@
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, page_align, range};
 use crate::process::Process;
-use crate::vma::Marks;
+use crate::vma::{Marks, Vma};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
 use linux_raw_sys::general::{MS_ASYNC, MS_INVALIDATE, MS_SYNC};
@@ -18,24 +18,35 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let end = addr.checked_add(len).filter(|end| *end <= Self::size()).ok_or(Errno::NOMEM)?;
         let end = page_align(end);
         let covered = self.covered_from(addr, end).end().get();
-        let mut at = addr;
-        self.mm.with_leaves(self.space, range(addr, covered), |leaves| {
+        for vma in self.vmas_in(addr, covered) {
+            self.tell_vma(&vma, vma.start().max(addr), vma.end().min(covered), &mut tell);
+        }
+        if covered < end { Err(Errno::NOMEM) } else { Ok(0) }
+    }
+    /// Whether each page of a part of a vma is there; of a file, whether the file has it.
+    fn tell_vma(&self, vma: &Vma, start: u64, end: u64, mut tell: impl FnMut(u8)) {
+        let absent = |at: u64| match self.view(vma) {
+            None => 0,
+            Some(view) => u8::from(view.file.has(view.offset(at) / PAGE)),
+        };
+        let mut at = start;
+        self.mm.with_leaves(self.space, range(start, end), |leaves| {
             for found in leaves {
                 if !matches!(found.entry, Entry::Leaf { .. }) {
                     continue;
                 }
                 let (from, to) = (found.va.get(), found.va.get() + found.level.span().get());
-                (at..from.max(at)).step_by(PAGE as usize).for_each(|_| tell(0));
-                let (from, to) = (from.max(at), to.min(covered));
+                (at..from.max(at)).step_by(PAGE as usize).for_each(|at| tell(absent(at)));
+                let (from, to) = (from.max(at), to.min(end));
                 (from..to).step_by(PAGE as usize).for_each(|_| tell(1));
                 at = to.max(at);
             }
         });
-        (at..covered).step_by(PAGE as usize).for_each(|_| tell(0));
-        if covered < end { Err(Errno::NOMEM) } else { Ok(0) }
+        (at..end).step_by(PAGE as usize).for_each(|at| tell(absent(at)));
     }
 
-    /// Has a range written to its file: private memory has none, so arguments alone are looked at.
+    /// Has a range written to its file: no file is anywhere but in memory, so arguments alone are
+    /// looked at.
     pub fn msync(&self, addr: u64, len: u64, flags: u32) -> Result<u64, Errno> {
         let both = MS_ASYNC | MS_SYNC;
         let known = both | MS_INVALIDATE;

@@ -2,19 +2,41 @@
 
 use crate::advise::populated;
 use crate::errno::Errno;
+use crate::file::{LENGTH_MAX, MemoryFile};
 use crate::pages::{PAGE, is_aligned, page_align, range};
-use crate::place::Wanted;
+use crate::place::{HasFile, Wanted};
 use crate::process::Process;
 use crate::vma::{Marks, Tag, Vma, rights};
 use foliant::space::{Advice, Flags};
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Order, VaRange};
+use linux_raw_sys::errno;
 use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_DROPPABLE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGE_MASK,
-    MAP_HUGE_SHIFT, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE,
-    MAP_PRIVATE, MAP_SHARED, MAP_STACK, MAP_TYPE, PROT_WRITE,
+    MAP_32BIT, MAP_ABOVE4G, MAP_ANONYMOUS, MAP_DENYWRITE, MAP_DROPPABLE, MAP_EXECUTABLE, MAP_FIXED,
+    MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGE_MASK, MAP_HUGE_SHIFT, MAP_HUGETLB, MAP_LOCKED,
+    MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE,
+    MAP_STACK, MAP_TYPE, MAP_UNINITIALIZED, PROT_WRITE,
 };
+
+/// The flags that `MAP_SHARED_VALIDATE` takes: those that all kernels ignore where they know none.
+const VALIDATED: u32 = MAP_SHARED
+    | MAP_PRIVATE
+    | MAP_FIXED
+    | MAP_ANONYMOUS
+    | MAP_DENYWRITE
+    | MAP_EXECUTABLE
+    | MAP_UNINITIALIZED
+    | MAP_GROWSDOWN
+    | MAP_LOCKED
+    | MAP_NORESERVE
+    | MAP_POPULATE
+    | MAP_NONBLOCK
+    | MAP_STACK
+    | MAP_HUGETLB
+    | MAP_32BIT
+    | MAP_ABOVE4G
+    | MAP_HUGE_MASK << MAP_HUGE_SHIFT;
 
 /// What a new area is.
 struct New {
@@ -24,22 +46,39 @@ struct New {
     page: u64,
 }
 
-impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
-    /// Maps anonymous memory. All arguments are as the program gave them; `offset` is in bytes.
+/// What a new area shows.
+#[derive(Clone, Copy)]
+enum Source<'f, F> {
+    /// Memory of its own.
+    Own,
+    /// A file that is made for it.
+    Zeros,
+    /// A file, from a byte on.
+    File(&'f F, u64),
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
+    /// Maps memory. All arguments are as the program gave them, but for the descriptor, which the
+    /// embedder looked up; `offset` is in bytes.
     pub fn mmap(
         &mut self,
         addr: u64,
         len: u64,
         prot: u32,
         flags: u32,
+        file: Option<&MemoryFile<'a, 'm, M, P>>,
         offset: u64,
     ) -> Result<u64, Errno> {
         if !is_aligned(offset) {
             return Err(Errno::INVAL);
         }
-        if flags & MAP_ANONYMOUS == 0 {
-            return Err(Errno::BADF);
-        }
+        let source = match file {
+            _ if flags & MAP_ANONYMOUS != 0 && flags & MAP_TYPE == MAP_SHARED => Source::Zeros,
+            _ if flags & MAP_ANONYMOUS != 0 => Source::Own,
+            None => return Err(Errno::BADF),
+            Some(_) if flags & MAP_HUGETLB != 0 => return Err(Errno::INVAL),
+            Some(file) => Source::File(file, offset),
+        };
         let page = page_bytes(flags)?;
         let is_huge = page > PAGE;
         let bytes = len.checked_next_multiple_of(page).unwrap_or(0);
@@ -55,14 +94,21 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return Err(Errno::INVAL);
         }
         let where_to = flags | if is_fixed { MAP_FIXED } else { 0 };
-        let at = self.choose(Wanted { addr, bytes, flags: where_to, align: page })?;
+        let file = if matches!(source, Source::Own) { HasFile::No } else { HasFile::Yes };
+        let at = self.choose(Wanted { addr, bytes, flags: where_to, align: page, file })?;
         let taken = || self.vma_at_or_after(at).is_some_and(|vma| vma.start() < at + bytes);
         if flags & MAP_FIXED_NOREPLACE != 0 && taken() {
             return Err(Errno::EXIST);
         }
-        let new = self.kind(prot, flags, page)?;
+        if matches!(source, Source::File(..)) && offset > LENGTH_MAX.saturating_sub(bytes) {
+            return Err(Errno(errno::EOVERFLOW));
+        }
+        let more = kind_of(flags, &source)?;
+        let new = self.kind(prot, flags, page, more);
         self.may_lock(new.marks, bytes)?;
-        self.map_at(range(at, at + bytes), new)?;
+        self.letting_go(at, at + bytes, |process| {
+            process.map_at(range(at, at + bytes), new, source)
+        })?;
         let is_locked = self.future.with(marks_of(flags)).has(Marks::LOCKED);
         if is_locked || flags & (MAP_POPULATE | MAP_NONBLOCK) == MAP_POPULATE {
             self.bring_what_can(at, at + bytes);
@@ -80,42 +126,36 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
 
     /// What such memory is.
-    fn kind(&self, prot: u32, flags: u32, page: u64) -> Result<New, Errno> {
-        let droppable = Marks::DROPPABLE
-            .with(Marks::NO_RESERVE)
-            .with(Marks::WIPE_ON_FORK)
-            .with(Marks::DONT_DUMP);
-        let more = match flags & MAP_TYPE {
-            MAP_PRIVATE => Marks::NONE,
-            MAP_SHARED if flags & MAP_GROWSDOWN != 0 => return Err(Errno::INVAL),
-            MAP_SHARED => return Err(Errno::NOSYS),
-            MAP_DROPPABLE if flags & (MAP_LOCKED | MAP_HUGETLB | MAP_GROWSDOWN) != 0 => {
-                return Err(Errno::INVAL);
-            }
-            MAP_DROPPABLE => droppable,
-            _ => return Err(Errno::INVAL),
-        };
+    fn kind(&self, prot: u32, flags: u32, page: u64, (shared, more): (Flags, Marks)) -> New {
         let (rights, unread) = rights(prot);
         let marks = self.future.with(unread).with(more).with(marks_of(flags));
         let huge = Order::all().find(|order| order.bytes().get() == page).and_then(Flags::huge);
-        let mut kind = rights.with(huge.unwrap_or(Flags::NONE));
+        let mut kind = rights.with(shared).with(huge.unwrap_or(Flags::NONE));
         if huge.is_some() && flags & MAP_NORESERVE != 0 {
             kind = kind.with(Flags::NORESERVE);
         }
         if flags & MAP_STACK != 0 {
             kind = kind.with(Flags::NOHUGEPAGE); // stacks are small, and there are many of them
         }
-        let is_promised = prot & PROT_WRITE != 0 && !marks.has(Marks::NO_RESERVE) && huge.is_none();
+        let is_own = huge.is_none() && !shared.has(Flags::SHARED);
+        let is_promised = prot & PROT_WRITE != 0 && !marks.has(Marks::NO_RESERVE) && is_own;
         let promised = if is_promised { Marks::ACCOUNTED } else { Marks::NONE };
-        Ok(New { flags: kind, marks: marks.with(promised), page })
+        New { flags: kind, marks: marks.with(promised), page }
     }
 
     /// Puts new memory in place of whatever is there.
-    fn map_at(&mut self, at: VaRange, new: New) -> Result<(), Errno> {
+    fn map_at(
+        &mut self,
+        at: VaRange,
+        new: New,
+        source: Source<'_, MemoryFile<'a, 'm, M, P>>,
+    ) -> Result<(), Errno> {
         let (start, end) = (at.start().get(), at.end().get());
         let pages = at.pages().get();
         let freed = self.bytes_in(start, end, |_| true) / PAGE;
-        let is_data = new.flags.has(Flags::WRITE) && !new.marks.has(Marks::GROWS_DOWN);
+        let is_data = new.flags.has(Flags::WRITE)
+            && !new.flags.has(Flags::SHARED)
+            && !new.marks.has(Marks::GROWS_DOWN);
         let is_promised = new.marks.has(Marks::ACCOUNTED);
         if !self.may_grow(pages - freed, is_data) || is_promised && !self.may_promise(pages) {
             // Linux has cut what lies there by now, and leaves it so.
@@ -127,10 +167,26 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if new.page > PAGE {
             tag = self.apart(tag);
         }
+        match source {
+            Source::Own => {}
+            Source::File(file, offset) => tag.moved = self.views.number(file, offset, start)?,
+            Source::Zeros if !new.marks.has(Marks::NO_RESERVE) && !self.may_promise(pages) => {
+                // Linux makes the file when what lay there is gone.
+                self.take_out(start, end)?;
+                return Err(Errno::NOMEM);
+            }
+            Source::Zeros => {
+                let file = MemoryFile::zeros(self.mm, end - start)?;
+                tag.moved = self.views.number(&file, 0, start)?;
+            }
+        }
         if let Err(why) = self.put(at, new.flags, tag) {
             if new.page > PAGE {
                 // Linux asks for the pool's pages when what lay there is gone.
                 self.take_out(start, end)?;
+            }
+            if new.flags.has(Flags::OBJECT) {
+                self.forget_views();
             }
             return Err(why);
         }
@@ -165,7 +221,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if vma.tag.marks.has(Marks::ON_FAULT) {
             return Ok(());
         }
-        match vma.flags.has(Flags::WRITE) {
+        match vma.takes_copies() {
             _ if !vma.is_accessible() => Err(Errno::FAULT),
             true => self.populate(part, Advice::PopulateWrite),
             false => self.populate(part, Advice::PopulateRead),
@@ -174,10 +230,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Makes the pages of a part of a vma present.
     pub(crate) fn populate(&mut self, part: VaRange, how: Advice) -> Result<(), Errno> {
         let (start, end) = (part.start().get(), part.end().get());
-        if how == Advice::PopulateWrite {
+        let vma = self.vma(start);
+        if how == Advice::PopulateWrite && vma.is_some_and(|vma| !vma.is_shared()) {
             self.adopt(start)?;
         }
-        let is_pool = self.vma(start).is_some_and(|vma| vma.is_huge());
+        let is_pool = vma.is_some_and(|vma| vma.is_huge());
         match populated(self.mm.advise(self.space, part, how)) {
             // A program gets a signal where a pool has no page left.
             Err(Errno::NOMEM) if is_pool => return Err(Errno::FAULT),
@@ -187,6 +244,27 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             self.adopt_where_zeros_are_large(start, end)?;
         }
         Ok(())
+    }
+}
+
+/// What the kind of a mapping makes of it: flags and marks.
+fn kind_of<F>(flags: u32, source: &Source<'_, F>) -> Result<(Flags, Marks), Errno> {
+    let droppable =
+        Marks::DROPPABLE.with(Marks::NO_RESERVE).with(Marks::WIPE_ON_FORK).with(Marks::DONT_DUMP);
+    let is_own = matches!(source, Source::Own);
+    let shared = Flags::SHARED.with(Flags::OBJECT);
+    match flags & MAP_TYPE {
+        MAP_SHARED_VALIDATE if flags & !VALIDATED != 0 && !is_own => Err(Errno::OPNOTSUPP),
+        _ if flags & MAP_GROWSDOWN != 0 && !is_own => Err(Errno::INVAL),
+        MAP_PRIVATE if is_own => Ok((Flags::NONE, Marks::NONE)),
+        MAP_PRIVATE => Ok((Flags::OBJECT, Marks::NONE)),
+        MAP_SHARED => Ok((shared, Marks::NONE)),
+        MAP_SHARED_VALIDATE if !is_own => Ok((shared, Marks::NONE)),
+        MAP_DROPPABLE if flags & (MAP_LOCKED | MAP_HUGETLB | MAP_GROWSDOWN) != 0 || !is_own => {
+            Err(Errno::INVAL)
+        }
+        MAP_DROPPABLE => Ok((Flags::NONE, droppable)),
+        _ => Err(Errno::INVAL),
     }
 }
 

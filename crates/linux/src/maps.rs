@@ -5,7 +5,7 @@
 //!   start        end          rights offset device inode                     name, from column 73 on
 //! ```
 //!
-//! **Not here**: names of files, which a process's private memory does not have.
+//! A file's device is that of the memory that has no mount, as in Linux.
 
 use crate::process::Process;
 use crate::vma::{Marks, Vma};
@@ -24,6 +24,7 @@ const NAME_COLUMN: usize = 73;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Present {
     all: u64,
+    of_file: u64,
     private: u64,
     private_dirty: u64,
     shared_dirty: u64,
@@ -40,16 +41,26 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let prot = vma.prot();
         let letter = |bit, letter| if prot & bit != 0 { letter } else { '-' };
         let (r, w, x) = (letter(PROT_READ, 'r'), letter(PROT_WRITE, 'w'), letter(PROT_EXEC, 'x'));
+        let s = if vma.is_shared() { 's' } else { 'p' };
         let mut line = Counted { out, columns: 0 };
-        write!(line, "{:08x}-{:08x} {r}{w}{x}p 00000000 00:00 0 ", vma.start(), vma.end())?;
+        write!(line, "{:08x}-{:08x} {r}{w}{x}{s} ", vma.start(), vma.end())?;
+        match self.view(vma) {
+            None => write!(line, "00000000 00:00 0 ")?,
+            Some(view) => {
+                write!(line, "{:08x} 00:01 {} ", view.offset(vma.start()), view.file.inode())?;
+            }
+        }
         if let Some(name) = self.name(vma) {
             let spaces = NAME_COLUMN.saturating_sub(line.columns);
             write!(line, "{:spaces$}{name}", "")?;
         }
         line.write_char('\n')
     }
-    fn name(&self, vma: &Vma) -> Option<&'static str> {
+    fn name(&self, vma: &Vma) -> Option<&str> {
         let (heap, stack) = (self.layout.heap.get(), self.layout.stack.get());
+        if let Some(view) = self.view(vma) {
+            return Some(view.file.name());
+        }
         if vma.is_huge() {
             return Some("/anon_hugepage (deleted)");
         }
@@ -70,7 +81,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let shared = present.all - present.private;
         let pss = present.private + shared / 2;
         let dirty = present.private_dirty + present.shared_dirty;
-        let (anonymous, huge) = if vma.is_huge() { (0, present.all) } else { (present.all, 0) };
+        let huge = if vma.is_huge() { present.all } else { 0 };
         let locked = if vma.tag.marks.has(Marks::LOCKED) { pss } else { 0 };
         let small = |kilobytes| if vma.is_huge() { 0 } else { kilobytes };
         for (name, kilobytes) in [
@@ -85,7 +96,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             ("Private_Clean:", small(present.private - present.private_dirty)),
             ("Private_Dirty:", small(present.private_dirty)),
             ("Referenced:", small(present.referenced)),
-            ("Anonymous:", anonymous),
+            ("Anonymous:", small(present.all - present.of_file)),
             ("KSM:", 0),
             ("LazyFree:", 0),
             ("AnonHugePages:", small(present.huge)),
@@ -107,11 +118,15 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let mut present = Present::default();
         self.mm.with_leaves(self.space, vma.range, |leaves| {
             for found in leaves {
-                let Entry::Leaf { attrs, .. } = found.entry else { continue };
+                let Entry::Leaf { pa, attrs } = found.entry else { continue };
                 if !attrs.has(Attrs::SPECIAL) {
                     let from = found.va.get().max(vma.start());
                     let to = (found.va.get() + found.level.span().get()).min(vma.end());
+                    // What shows a page of a file says of itself that it is exclusive.
+                    let is_files = self.is_files(vma, found.va.get(), pa.frame());
+                    let attrs = if is_files { attrs.without(Attrs::EXCLUSIVE) } else { attrs };
                     present.add((to - from) >> 10, found.level, attrs);
+                    present.of_file += if is_files { (to - from) >> 10 } else { 0 };
                 }
             }
         });
@@ -127,7 +142,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             let last = vma.end().checked_sub(bytes).map(|at| at & !(bytes - 1));
             last.is_some_and(|at| at >= vma.start())
         };
-        !vma.is_huge() && orders.largest_first().any(fits)
+        !vma.is_huge() && !vma.is_of_file() && orders.largest_first().any(fits)
     }
 }
 
@@ -149,14 +164,17 @@ fn flags(vma: &Vma, out: &mut impl Write) -> fmt::Result {
     let (prot, marks) = (vma.prot(), vma.tag.marks);
     let may = vma.flags.ceiling();
     let is_huge = vma.is_huge();
+    let is_shared = vma.is_shared();
     out.write_str("VmFlags: ")?;
     for (is_set, name) in [
         (prot & PROT_READ != 0, "rd"),
         (prot & PROT_WRITE != 0, "wr"),
         (prot & PROT_EXEC != 0, "ex"),
+        (is_shared && may.has(Flags::WRITE), "sh"),
         (may.has(Flags::READ), "mr"),
         (may.has(Flags::WRITE), "mw"),
         (may.has(Flags::EXEC), "me"),
+        (is_shared, "ms"),
         (marks.has(Marks::GROWS_DOWN), "gd"),
         (vma.flags.has(Flags::USERFAULT), "um"),
         (marks.has(Marks::LOCKED), "lo"),

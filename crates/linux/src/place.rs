@@ -1,9 +1,9 @@
 //! Where a new area goes.
 //!
 //! The highest gap below [`Layout::top`](crate::Layout::top) that is large enough takes it at its
-//! upper end. An area that grows downwards keeps a gap of 1 MiB free below it. A mapping of whole
-//! 2 MiB is placed at a multiple of 2 MiB where the program names no address, so that 2 MiB folios
-//! fit into it.
+//! upper end. An area that grows downwards keeps a gap of 1 MiB free below it. A private mapping of
+//! whole 2 MiB without a file is placed at a multiple of 2 MiB where the program names no address,
+//! so that 2 MiB folios fit into it.
 //!
 //! The search goes over all vmas: the manager knows the largest gap below each node of its map, and
 //! has no call that asks for one below an address.
@@ -34,6 +34,14 @@ pub(crate) struct Wanted {
     pub(crate) flags: u32,
     /// The size of its pages, and so what its address is a multiple of.
     pub(crate) align: u64,
+    pub(crate) file: HasFile,
+}
+
+/// Whether what is placed maps a file, or has one made for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HasFile {
+    Yes,
+    No,
 }
 
 /// A stretch of addresses to look in.
@@ -73,7 +81,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
 
     fn unfixed(&self, wanted: Wanted) -> Result<u64, Errno> {
-        let huge = wanted.addr == 0 && wanted.bytes.is_multiple_of(HUGE) && wanted.align == PAGE;
+        let is_private = wanted.file == HasFile::No && wanted.align == PAGE;
+        let huge = is_private && wanted.addr == 0 && wanted.bytes.is_multiple_of(HUGE);
         if huge && let Ok(found) = self.search(Wanted { bytes: wanted.bytes + HUGE, ..wanted }) {
             // Of the two places in what was found, the upper one is taken.
             return Ok(if found.is_multiple_of(HUGE) {

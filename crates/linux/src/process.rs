@@ -3,6 +3,7 @@
 use crate::errno::Errno;
 use crate::family::Families;
 use crate::pages::{PAGE, range};
+use crate::view::Views;
 use crate::vma::{Family, Marks, Tag, Vma};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -52,7 +53,7 @@ impl Limits {
 
 /// A process's memory: its space, and what Linux knows of it beside. It ends with
 /// [`end`](Process::end).
-pub struct Process<'a, 'm, M, P> {
+pub struct Process<'a, 'm, M: Machine, P: Paging> {
     pub(crate) mm: &'a Manager<'m, M, P>,
     pub(crate) space: SpaceId,
     pub(crate) layout: Layout,
@@ -62,6 +63,7 @@ pub struct Process<'a, 'm, M, P> {
     /// What new vmas are marked with: `mlockall` with `MCL_FUTURE`.
     pub(crate) future: Marks,
     pub(crate) families: Families,
+    pub(crate) views: Views<'a, 'm, M, P>,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
@@ -72,8 +74,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         limits: Limits,
     ) -> Result<Process<'a, 'm, M, P>, Errno> {
         let (space, heap_end) = (mm.create(None)?, layout.heap.get());
-        let (future, families) = (Marks::NONE, Families::default());
-        Ok(Process { mm, space, layout, limits, heap_end, future, families })
+        let (future, families, views) = (Marks::NONE, Families::default(), Views::new());
+        Ok(Process { mm, space, layout, limits, heap_end, future, families, views })
     }
 
     /// Its space, for a CPU to run.
@@ -97,15 +99,15 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(self.mm.end(self.space)?)
     }
 
-    /// A second process with the same memory, each page of which is copied when either of them
-    /// writes it.
+    /// A second process with the same memory. What is shared stays shared; each page of the rest is
+    /// copied when either of them writes it.
     pub fn fork(&mut self) -> Result<Process<'a, 'm, M, P>, Errno> {
         let space = self.mm.fork(self.space)?;
         let (mm, layout, limits) = (self.mm, self.layout, self.limits);
         let (heap_end, families) = (self.heap_end, self.families.clone());
-        let future = Marks::NONE;
-        let mut child = Process { mm, space, layout, limits, heap_end, future, families };
-        match child.inherit() {
+        let (future, views) = (Marks::NONE, self.views.clone());
+        let mut child = Process { mm, space, layout, limits, heap_end, future, families, views };
+        match child.inherit(self.space) {
             Ok(()) => Ok(child),
             Err(why) => {
                 child.end()?;
@@ -115,15 +117,16 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
 
     /// Makes of a copy of the parent's areas what a child has of them.
-    fn inherit(&mut self) -> Result<(), Errno> {
+    fn inherit(&mut self, parent: SpaceId) -> Result<(), Errno> {
         let mut known = BTreeSet::new();
         let vmas: Vec<Vma> = self.vmas().collect();
         for vma in vmas {
             if vma.tag.marks.has(Marks::DONT_FORK) {
-                self.mm.unmap(self.space, vma.range)?;
+                self.take_out(vma.start(), vma.end())?;
                 continue;
             }
-            let has_own = vma.tag.family != Family::default();
+            let is_guarded = vma.tag.marks.has(Marks::GUARDED);
+            let has_own = vma.tag.family != Family::default() || is_guarded;
             let is_wiped = vma.tag.marks.has(Marks::WIPE_ON_FORK);
             if (is_wiped || !has_own) && self.has_leaves(vma.range) {
                 // What was never written is not copied: zeros come by themselves.
@@ -131,6 +134,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 if !vma.is_huge() {
                     self.mm.advise(self.space, vma.range, Advice::GuardRemove)?;
                 }
+            }
+            if is_guarded && vma.is_shared() {
+                self.copy_shared(parent, &vma)?;
             }
             let mut tag = vma.tag;
             tag.marks = tag.marks.without(Marks::LOCKED.with(Marks::ON_FAULT));
@@ -229,10 +235,16 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let tag = self.coloured(at, flags, tag);
         self.put_as(at, flags, tag)
     }
-    /// Puts an area in that is one with its neighbours where they are equal.
+    /// Puts an area in that is one with its neighbours where they are equal. It maps the file of
+    /// the view that its tag names, if its flags say that it maps one.
     pub(crate) fn put_as(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        let page = self.view(&Vma { range: at, flags, tag }).map(|v| v.page(at.start().get()));
         let (place, bytes, tag) = (Place::Fixed(at.start()), at.bytes(), tag.word());
-        self.mm.map(self.space, &MapRequest { place, bytes, flags, tag })?;
+        let request = MapRequest { place, bytes, flags: flags.without(Flags::OBJECT), tag };
+        match page {
+            None => self.mm.map(self.space, &request)?,
+            Some(page) => self.mm.map_object(self.space, &request, page)?,
+        };
         Ok(())
     }
     /// Gives the areas of a range, which has no hole and these flags, another tag, apart from its
@@ -243,7 +255,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
     /// Takes out what lies in a range.
     pub(crate) fn take_out(&mut self, start: u64, end: u64) -> Result<(), Errno> {
-        Ok(self.mm.unmap(self.space, range(start, end))?)
+        self.letting_go(start, end, |process| {
+            Ok(process.mm.unmap(process.space, range(start, end))?)
+        })
     }
 
     /// Pages of all its areas.
@@ -269,5 +283,5 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
 
 /// Whether a vma counts as data: private, writable, no stack.
 fn is_data_of(vma: &Vma) -> bool {
-    vma.flags.has(Flags::WRITE) && !vma.tag.marks.has(Marks::GROWS_DOWN)
+    vma.takes_copies() && !vma.tag.marks.has(Marks::GROWS_DOWN)
 }

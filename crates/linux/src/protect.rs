@@ -67,7 +67,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             self.mm.advise(self.space, part, Advice::Tag(tag.word()))?;
         }
         self.join(part.start().get(), part.end().get());
-        let becomes_writable = new.flags.has(Flags::WRITE) && !vma.flags.has(Flags::WRITE);
+        let becomes_writable = new.takes_copies() && !vma.takes_copies();
         if becomes_writable && tag.marks.has(Marks::LOCKED) {
             self.bring_what_can(part.start().get(), part.end().get());
         }
@@ -83,13 +83,14 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return Err(Errno::NOMEM);
         }
         let counted = Marks::ACCOUNTED.with(Marks::NO_RESERVE);
-        if is && !was && !tag.marks.has_any(counted) && !old.is_huge() {
+        let is_countable = !old.is_huge() && !old.is_shared();
+        if is && !was && !tag.marks.has_any(counted) && is_countable {
             if !self.may_promise(pages) {
                 return Err(Errno::NOMEM);
             }
             tag.marks = tag.marks.with(Marks::ACCOUNTED);
         }
-        if !is && tag.family == Family(0) {
+        if !is && tag.family == Family(0) && !old.is_of_file() {
             tag.marks = tag.marks.without(Marks::ACCOUNTED);
         }
         Ok(tag)

@@ -7,11 +7,12 @@
 //!   MREMAP_FIXED       what lies at the new place goes first; of the same size it may be several
 //!                      vmas, each of which goes as far from the first as it was
 //!   MREMAP_DONTUNMAP   the pages go, the old area stays, empty
+//!   an old size of 0   what is shared there is mapped once more, elsewhere
 //! ```
 
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, page_align, range};
-use crate::place::Wanted;
+use crate::place::{HasFile, Wanted};
 use crate::process::Process;
 use crate::vma::{Family, Marks, Tag, Vma};
 use foliant::space::Move;
@@ -107,8 +108,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if !grows && !asked.goes() {
             return Ok(());
         }
-        if asked.old == 0 {
-            return Err(Errno::INVAL); // that duplicates shared memory
+        if asked.old == 0 && !vma.is_shared() {
+            return Err(Errno::INVAL);
         }
         if asked.old.min(asked.new) > vma.end() - asked.addr {
             return Err(Errno::FAULT);
@@ -116,7 +117,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if grows {
             self.may_lock(vma.tag.marks, asked.new - asked.old)?;
             let more = (asked.new - asked.old) / PAGE;
-            if !self.may_grow(more, vma.flags.has(foliant::space::Flags::WRITE)) {
+            if !self.may_grow(more, vma.takes_copies()) {
                 return Err(Errno::NOMEM);
             }
         }
@@ -145,7 +146,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if !asked.has(MREMAP_MAYMOVE) {
             return Err(Errno::NOMEM);
         }
-        let to = self.choose(Wanted { addr: 0, bytes: new, flags: 0, align: PAGE })?;
+        let file = has_file(vma);
+        let to = self.choose(Wanted { addr: 0, bytes: new, flags: 0, align: PAGE, file })?;
         self.move_part(vma, &Asked { to, ..*asked })
     }
     fn is_room(&self, at: u64, bytes: u64) -> bool {
@@ -191,27 +193,40 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return Err(Errno::NOMEM);
         }
         let flags = if asked.has(MREMAP_FIXED) { MAP_FIXED } else { 0 };
-        let wanted = Wanted { addr: asked.to, bytes: asked.new, flags, align: PAGE };
+        let file = has_file(&vma);
+        let wanted = Wanted { addr: asked.to, bytes: asked.new, flags, align: PAGE, file };
         let to = self.choose(wanted)?;
         self.move_part(&vma, &Asked { to, ..asked })
     }
 
     /// Moves a part of a vma, which may become larger, to addresses where nothing lies.
     fn move_part(&mut self, vma: &Vma, asked: &Asked) -> Result<u64, Errno> {
+        if vma.is_of_file() {
+            let moved = self.move_memory(vma, asked);
+            self.forget_views();
+            return moved;
+        }
+        self.move_memory(vma, asked)
+    }
+    fn move_memory(&mut self, vma: &Vma, asked: &Asked) -> Result<u64, Errno> {
         let stays = asked.has(MREMAP_DONTUNMAP);
         let pages = if stays { asked.new } else { asked.new - asked.old } / PAGE;
         if vma.tag.marks.has(Marks::ACCOUNTED) && !self.may_promise(pages) {
             return Err(Errno::NOMEM);
         }
-        let tag = self.moved(vma.tag, asked.addr, asked.to);
+        let tag = self.moved(vma, asked.addr, asked.to)?;
         let old = range(asked.addr, asked.addr + asked.old);
         let new = range(asked.to, asked.to + asked.new);
-        let to = Move::To(Va::new(asked.to));
-        self.mm.remap(self.space, old, Bytes::new(asked.new), to)?;
-        if stays {
-            self.put_as(old, vma.flags, vma.tag)?;
+        if old.is_empty() {
+            self.put(new, vma.flags, tag)?;
+        } else {
+            let to = Move::To(Va::new(asked.to));
+            self.mm.remap(self.space, old, Bytes::new(asked.new), to)?;
+            if stays {
+                self.put_as(old, vma.flags, vma.tag)?;
+            }
+            self.retag(new, vma.flags, tag)?;
         }
-        self.retag(new, vma.flags, tag)?;
         self.join(asked.to, asked.to + asked.new);
         if stays {
             self.leave_empty(vma, asked)?;
@@ -232,4 +247,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let tag = Tag { marks: left.tag.marks.without(locked), family, ..left.tag };
         if tag != left.tag { self.retag(left.range, left.flags, tag) } else { Ok(()) }
     }
+}
+
+fn has_file(vma: &Vma) -> HasFile {
+    if vma.is_of_file() { HasFile::Yes } else { HasFile::No }
 }

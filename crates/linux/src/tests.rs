@@ -1,6 +1,8 @@
 //! Calls on the simulated machine: each flag, and arguments that make no sense. What follows from
 //! sequences of calls the oracle compares with Linux.
 
+mod shared;
+
 use crate::{Errno, Fault, Layout, Limits, Marks, Process, Signal, meminfo, sys};
 use alloc::format;
 use alloc::string::String;
@@ -71,7 +73,7 @@ fn areas(process: &P<'_, '_>) -> Vec<(u64, u64, u32)> {
 
 fn put(process: &mut P<'_, '_>, first: u64, pages: u64, prot: u32) {
     let at = BASE + first * PAGE;
-    assert_eq!(process.mmap(at, pages * PAGE, prot, FIXED, 0), Ok(at));
+    assert_eq!(process.mmap(at, pages * PAGE, prot, FIXED, None, 0), Ok(at));
 }
 
 #[test]
@@ -89,7 +91,6 @@ fn mmap_looks_at_its_arguments_in_linuxs_order() {
             (0, SIZE, PRIVATE, 0, nomem),
             (0, PAGE, MAP_ANONYMOUS, 0, inval),
             (0, PAGE, MAP_ANONYMOUS | MAP_SHARED_VALIDATE, 0, inval),
-            (0, PAGE, MAP_ANONYMOUS | MAP_SHARED, 0, Err(Errno::NOSYS)),
             (0, PAGE, MAP_ANONYMOUS | MAP_SHARED | MAP_GROWSDOWN, 0, inval),
             (0, PAGE, MAP_ANONYMOUS | MAP_DROPPABLE | MAP_LOCKED, 0, inval),
             (BASE + 8, PAGE, FIXED, 0, inval),
@@ -101,7 +102,7 @@ fn mmap_looks_at_its_arguments_in_linuxs_order() {
             (0, PAGE, huge(0), 0, nomem),
             (BASE + PAGE, PAGE, huge(21) | MAP_FIXED, 0, inval),
         ] {
-            let got = p.mmap(addr, len, RW, flags, offset);
+            let got = p.mmap(addr, len, RW, flags, None, offset);
             assert_eq!(got, answer, "{addr:#x} {len:#x} {flags:#x} {offset}");
         }
         assert_eq!(areas(p), [(0, 2, RW)], "nothing was mapped");
@@ -111,7 +112,7 @@ fn mmap_looks_at_its_arguments_in_linuxs_order() {
 #[test]
 fn areas_are_placed_downwards_and_large_ones_at_2_mib() {
     with(|p, sim| {
-        let mut map = |addr, len, flags| p.mmap(addr, len, RW, PRIVATE | flags, 0).unwrap();
+        let mut map = |addr, len, flags| p.mmap(addr, len, RW, PRIVATE | flags, None, 0).unwrap();
         assert_eq!(map(0, PAGE, 0), TOP - PAGE);
         assert_eq!(map(0, 2 * PAGE, 0), TOP - 3 * PAGE);
         let huge = map(0, HUGE, 0);
@@ -263,7 +264,7 @@ fn the_heap_moves_until_something_is_in_its_way() {
         assert_eq!(p.brk(HEAP + 5 * PAGE + 1), HEAP + 5 * PAGE + 1);
         assert_eq!(store(p, sim, HEAP + 5 * PAGE, 1), Ok(()));
         assert_eq!(p.brk(HEAP - 1), HEAP + 5 * PAGE + 1);
-        assert_eq!(p.mmap(HEAP + 8 * PAGE, PAGE, RW, FIXED, 0), Ok(HEAP + 8 * PAGE));
+        assert_eq!(p.mmap(HEAP + 8 * PAGE, PAGE, RW, FIXED, None, 0), Ok(HEAP + 8 * PAGE));
         assert_eq!(p.brk(HEAP + 8 * PAGE), HEAP + 5 * PAGE + 1, "a page stays free");
         assert_eq!(p.brk(HEAP + 7 * PAGE), HEAP + 7 * PAGE);
         assert_eq!(p.munmap(HEAP + 4 * PAGE, 3 * PAGE), Ok(0));
@@ -302,12 +303,12 @@ fn limits_are_kept() {
         let (nomem, again) = (Err(Errno::NOMEM), Err(Errno::AGAIN));
         let limits = Limits::NONE;
         put(p, 0, 4, RW);
-        let map = |p: &mut P<'_, '_>, flags| p.mmap(0, 2 * PAGE, RW, PRIVATE | flags, 0);
+        let map = |p: &mut P<'_, '_>, flags| p.mmap(0, 2 * PAGE, RW, PRIVATE | flags, None, 0);
         p.set_limits(Limits { address_space: Bytes::new(5 * PAGE), ..limits });
         assert_eq!(map(p, 0), nomem);
         p.set_limits(Limits { data: Bytes::new(5 * PAGE), ..limits });
         assert_eq!(map(p, 0), nomem);
-        assert!(p.mmap(0, 2 * PAGE, PROT_READ, PRIVATE, 0).is_ok(), "that is no data");
+        assert!(p.mmap(0, 2 * PAGE, PROT_READ, PRIVATE, None, 0).is_ok(), "that is no data");
         p.set_limits(Limits { promise: Pages::new(1), ..limits });
         assert_eq!(map(p, 0), nomem);
         assert!(map(p, MAP_NORESERVE).is_ok());
@@ -374,8 +375,8 @@ fn no_argument_panics() {
                 let _ = (p.madvise(a, b, MADV_DONTNEED), p.madvise(a, b, MADV_COLLAPSE));
                 let _ = (p.fault(a, Access::Write), p.fault_alone(b, Access::Write));
                 for c in edge {
-                    let _ = p.mmap(a, b, PROT_NONE, PRIVATE, c);
-                    let _ = p.mmap(a, b, PROT_NONE, PRIVATE | MAP_HUGETLB, 0);
+                    let _ = p.mmap(a, b, PROT_NONE, PRIVATE, None, c);
+                    let _ = p.mmap(a, b, PROT_NONE, PRIVATE | MAP_HUGETLB, None, 0);
                     for flags in 0..8 {
                         let _ = p.mremap(a, b, c, flags, BASE + 64 * PAGE);
                         let _ = p.mremap(BASE, a, b, flags, c);
@@ -396,7 +397,7 @@ fn maps_and_smaps_are_linuxs_to_the_byte() {
     with(|p, sim| {
         put(p, 0, 2, RW);
         assert_eq!(p.brk(HEAP + PAGE), HEAP + PAGE);
-        let stack = p.mmap(STACK, 2 * PAGE, RW, FIXED | MAP_GROWSDOWN | MAP_NORESERVE, 0);
+        let stack = p.mmap(STACK, 2 * PAGE, RW, FIXED | MAP_GROWSDOWN | MAP_NORESERVE, None, 0);
         assert_eq!(stack, Ok(STACK));
         assert_eq!(store(p, sim, BASE + PAGE, 1), Ok(()));
         assert_eq!(p.madvise(BASE, 2 * PAGE, MADV_DONTDUMP), Ok(0));

@@ -1,11 +1,11 @@
 //! A vma: an area as Linux has it.
 //!
 //! ```text
-//!   tag   marks (14) │ colour (2) │ family (24) │ displacement, as a number (24)
+//!   tag   marks (14) │ colour (2) │ family (24) │ displacement, or view of a file, as a number (24)
 //! ```
 //!
 //! The marks are what Linux keeps in an area's flags and the manager has no word for. The family
-//! and the displacement decide which neighbours are one, and the colour tells neighbours apart that
+//! and the last number decide which neighbours are one, and the colour tells neighbours apart that
 //! are equal in all else and two to Linux all the same (`join`).
 
 use foliant::space::{Area, Flags};
@@ -43,6 +43,9 @@ impl Marks {
     pub const RANDOM: Marks = Marks(1 << 10);
     /// May be dropped when memory is short: `MAP_DROPPABLE`.
     pub const DROPPABLE: Marks = Marks(1 << 11);
+    /// Of one that maps a file: guards are or were in it, and a fork copies what is mapped there.
+    /// Neighbours are one whether they have it or not, and then both have it.
+    pub(crate) const GUARDED: Marks = Marks(1 << 12);
     /// How many bits there may be.
     const BITS: u32 = 14;
 
@@ -68,8 +71,9 @@ impl Marks {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Family(pub(crate) u32);
 
-/// How far a vma's pages were moved, as a number that its process knows; 0 is not at all.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+/// How far a vma's pages were moved, as a number that its process knows; 0 is not at all. Of a vma
+/// that maps a file: which view of it (`view`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Moved(pub(crate) u32);
 
 /// What tells a vma from a neighbour that is equal in all else.
@@ -157,6 +161,18 @@ impl Vma {
     /// Whether any access is allowed.
     pub(crate) fn is_accessible(&self) -> bool {
         self.prot() != 0
+    }
+    /// Whether it maps a file: memory with an identity of its own.
+    pub fn is_of_file(&self) -> bool {
+        self.flags.has(Flags::OBJECT)
+    }
+    /// Whether what is written there goes to its file.
+    pub fn is_shared(&self) -> bool {
+        self.flags.has(Flags::SHARED)
+    }
+    /// Whether a write makes a page there the process's own.
+    pub(crate) fn takes_copies(&self) -> bool {
+        self.flags.has(Flags::WRITE) && !self.is_shared()
     }
     /// Whether its pages are a pool's.
     pub(crate) fn is_huge(&self) -> bool {

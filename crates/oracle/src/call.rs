@@ -67,15 +67,23 @@ pub enum Name {
     Munlockall,
     Mincore,
     Msync,
+    Ftruncate,
+    Fallocate,
     Load,
     Store,
     Fork,
     Exit,
 }
 
+/// The files in memory that each sequence begins with: name and length in bytes. All its processes
+/// have them, as descriptors from [`FIRST_FILE`] on.
+pub(crate) const FILES: [(&str, u64); 2] = [("a", 24 << 12), ("b", 5000)];
+/// The descriptor of the first of them.
+pub(crate) const FIRST_FILE: u64 = 3;
+
 impl Name {
     /// All of them.
-    pub const ALL: [Name; 17] = [
+    pub const ALL: [Name; 19] = [
         Name::Mmap,
         Name::Munmap,
         Name::Mprotect,
@@ -89,6 +97,8 @@ impl Name {
         Name::Munlockall,
         Name::Mincore,
         Name::Msync,
+        Name::Ftruncate,
+        Name::Fallocate,
         Name::Load,
         Name::Store,
         Name::Fork,
@@ -110,6 +120,8 @@ impl Name {
             Name::Munlockall => linux::__NR_munlockall,
             Name::Mincore => linux::__NR_mincore,
             Name::Msync => linux::__NR_msync,
+            Name::Ftruncate => linux::__NR_ftruncate,
+            Name::Fallocate => linux::__NR_fallocate,
             Name::Load | Name::Store | Name::Fork | Name::Exit => return None,
         })
     }
@@ -118,8 +130,9 @@ impl Name {
         match self {
             Name::Fork | Name::Exit | Name::Munlockall => 0,
             Name::Brk | Name::Mlockall | Name::Load => 1,
-            Name::Munmap | Name::Mlock | Name::Munlock | Name::Store => 2,
+            Name::Munmap | Name::Mlock | Name::Munlock | Name::Store | Name::Ftruncate => 2,
             Name::Mprotect | Name::Madvise | Name::Mlock2 | Name::Mincore | Name::Msync => 3,
+            Name::Fallocate => 4,
             Name::Mremap => 5,
             Name::Mmap => 6,
         }

@@ -25,6 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Where its data lies, and where its code: far from what is mapped, the code above, so that the
 /// heap begins beside no data.
@@ -36,6 +37,16 @@ const DATA_BYTES: u64 = 0x8000;
 pub(crate) const BUFFER: u64 = DATA + 0x1000;
 /// How many of them there is room for.
 pub(crate) const BUFFER_BYTES: u64 = 0x2000;
+
+/// How long an answer may take: a child whose memory the host took away gives none.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A short text as the sixth argument of a request, and its address in the program.
+pub(crate) fn text(text: &str) -> (u64, u64) {
+    let mut word = [0; 8];
+    word[..text.len()].copy_from_slice(text.as_bytes());
+    (DATA + 48, u64::from_le_bytes(word))
+}
 
 /// What is no system call.
 pub(crate) const LOAD: u64 = 1000;
@@ -220,6 +231,7 @@ pub(crate) struct Child {
 
 impl Child {
     fn new(pid: u32, line: UnixStream) -> io::Result<Child> {
+        line.set_read_timeout(Some(PATIENCE))?;
         let open = |name: &str| File::open(format!("/proc/{pid}/{name}"));
         Ok(Child { pid, line, mem: open("mem")?, pagemap: open("pagemap")? })
     }

@@ -4,15 +4,15 @@
 //! top, the heap. Lengths are a few pages, or a few times 2 MiB, and now and then such as no call
 //! takes.
 
-use crate::call::{Arg, Base, Call, Name};
+use crate::call::{Arg, Base, Call, FILES, FIRST_FILE, Name};
 use foliant_linux::raw::general::*;
 use foliant_sim::Rng;
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 
-/// How often each call is drawn, in two hundred.
-const WEIGHTS: [(u64, Name); 17] = [
+/// How often each call is drawn, in about two hundred.
+const WEIGHTS: [(u64, Name); 19] = [
     (30, Name::Mmap),
     (14, Name::Munmap),
     (20, Name::Mprotect),
@@ -26,6 +26,8 @@ const WEIGHTS: [(u64, Name); 17] = [
     (2, Name::Munlockall),
     (6, Name::Mincore),
     (4, Name::Msync),
+    (6, Name::Ftruncate),
+    (6, Name::Fallocate),
     (20, Name::Load),
     (38, Name::Store),
     (3, Name::Fork),
@@ -165,6 +167,11 @@ impl Draw {
             Name::Mlockall => vec![word(self.pick(&[1, 1, 2, 3, 5, 6, 7, 4, 0, 8]))],
             Name::Mincore => vec![self.addr(), self.len(), Arg::Word(0)],
             Name::Msync => vec![self.addr(), self.len(), word(self.pick(&[0, 1, 4, 4, 2, 5, 8]))],
+            Name::Ftruncate => {
+                let descriptor = FIRST_FILE + self.below(FILES.len() as u64);
+                vec![Arg::Word(descriptor), Arg::Word(self.file_bytes())]
+            }
+            Name::Fallocate => self.allocate(),
             Name::Load => vec![self.byte()],
             Name::Store => vec![self.byte(), Arg::Word(1 + self.below(255))],
             Name::Munlockall | Name::Fork | Name::Exit => Vec::new(),
@@ -179,14 +186,52 @@ impl Draw {
         }
     }
 
+    /// A file's descriptor; now and then one that is none.
+    fn descriptor(&mut self) -> Arg {
+        if self.once_in(60) {
+            return Arg::Word(u64::from(u32::MAX));
+        }
+        Arg::Word(FIRST_FILE + self.below(FILES.len() as u64))
+    }
+    /// A length of a file. What becomes of bytes behind the end in the last page is not looked at.
+    fn file_bytes(&mut self) -> u64 {
+        let pages = self.below(32) * PAGE;
+        match self.below(40) {
+            0 => self.pick(&[u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 46]),
+            1..=6 => pages + 100,
+            _ => pages,
+        }
+    }
+    fn allocate(&mut self) -> Vec<Arg> {
+        let mode = self.pick(&[0, 0, 1, 3, 3, 3, 3, 3, 3, 2, 7, 8, 0x10, 0x40, 0x100]);
+        let page = self.below(30) * PAGE;
+        let offset = match self.below(30) {
+            0 => self.pick(&[u64::MAX, 1 << 63, (1 << 63) - 1]),
+            1..=3 => page + 100,
+            _ => page,
+        };
+        let end = page + (1 + self.below(10)) * PAGE;
+        let bytes = match self.below(30) {
+            0 => 0,
+            1 => u64::MAX,
+            _ => end.checked_sub(offset).unwrap_or(PAGE),
+        };
+        vec![self.descriptor(), Arg::Word(mode), Arg::Word(offset), Arg::Word(bytes)]
+    }
+
     fn map(&mut self) -> Vec<Arg> {
         let prot = self.pick(&PROTS);
+        let has_file = self.once_in(4);
         let mut flags = match self.below(120) {
             0 => MAP_SHARED_VALIDATE,
             1 => 0,
+            2 if has_file => MAP_DROPPABLE,
+            3..=9 if has_file => MAP_SHARED_VALIDATE,
+            10..=80 if has_file => MAP_SHARED,
+            10..=25 => MAP_SHARED,
             _ => MAP_PRIVATE,
         };
-        if !self.once_in(100) {
+        if !has_file && !self.once_in(100) {
             flags |= MAP_ANONYMOUS;
         }
         flags |= match self.below(20) {
@@ -216,13 +261,23 @@ impl Draw {
             0 if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0 => Arg::Word(0),
             _ => self.target(),
         };
-        let offset = if self.once_in(60) { self.pick(&[8, PAGE, PAGE * 3]) } else { 0 };
+        let offset = match self.below(60) {
+            0 => self.pick(&[8, PAGE, PAGE * 3]),
+            1 if has_file => self.pick(&[(1 << 63) - PAGE, 1u64.wrapping_neg() << 12, 1 << 63]),
+            _ if has_file => self.below(24) * PAGE,
+            _ => 0,
+        };
+        // To a file nothing is promised, and the host would run out of memory. For what is shared
+        // Linux has unmapped what lies at the place, and that may be the program.
+        let is_promised = prot & PROT_WRITE != 0 && flags & MAP_NORESERVE == 0 && !has_file;
+        let is_safe = flags & MAP_TYPE == MAP_PRIVATE || flags & MAP_FIXED == 0;
         let len = match self.below(80) {
             // More than can be promised.
-            0 if prot & PROT_WRITE != 0 && flags & MAP_NORESERVE == 0 => Arg::Word(1 << 46),
+            0 if is_promised && is_safe => Arg::Word(1 << 46),
             _ => self.len(),
         };
-        let fd = Arg::Word(u64::from(u32::MAX));
+        let none = Arg::Word(u64::from(u32::MAX));
+        let fd = if has_file { self.descriptor() } else { none };
         vec![addr, len, Arg::Word(prot.into()), Arg::Word(flags.into()), fd, Arg::Word(offset)]
     }
 
@@ -230,7 +285,7 @@ impl Draw {
         let flags: u64 = self.pick(&[0, 1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 7, 2, 4, 8]);
         let old = self.len();
         let new = if self.once_in(3) { old } else { self.len() };
-        let old = if self.once_in(100) { Arg::Word(0) } else { old };
+        let old = if self.once_in(20) { Arg::Word(0) } else { old };
         let to = if self.once_in(6) && flags & u64::from(MREMAP_FIXED) == 0 {
             Arg::Word(0)
         } else {

@@ -1,6 +1,6 @@
 //! Linux's side: a process on this machine, and those that it forked.
 
-use crate::call::{Answer, Bases, Call, Name};
+use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
 use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program};
 use crate::side::{AreaSeen, Failed, PageSeen, Side};
 use std::io;
@@ -34,6 +34,7 @@ impl Host {
         let page = ask(libc::SYS_mmap, [0, 4096, 0, 0x22, u64::MAX, 0])?;
         ask(libc::SYS_munmap, [page, 4096, 0, 0, 0, 0])?;
         let bases = Bases { arena: ARENA, top: page + 4096, heap };
+        make_files(&mut first)?;
         let foreign = areas_of(&first)?;
         Ok(Host { children: vec![first], family, bases, foreign })
     }
@@ -41,6 +42,19 @@ impl Host {
     pub(crate) fn bases(&self) -> Bases {
         self.bases
     }
+}
+
+/// Makes the files that all processes of a sequence have.
+fn make_files(child: &mut Child) -> io::Result<()> {
+    for (descriptor, (name, bytes)) in (FIRST_FILE..).zip(FILES) {
+        let (at, word) = child::text(name);
+        let made = child.ask(libc::SYS_memfd_create as u64, [at, 0, 0, 0, 0, word], 0)?;
+        let sized = child.ask(libc::SYS_ftruncate as u64, [descriptor, bytes, 0, 0, 0, 0], 0)?;
+        if (made.result, sized.result) != (descriptor, 0) {
+            return Err(io::Error::other(format!("no file in memory: {made:?}, {sized:?}")));
+        }
+    }
+    Ok(())
 }
 
 /// Whether an area is the program's own.

@@ -21,9 +21,13 @@
 //! **Not here**: what Linux should do. Other processors than x86-64, and Linux before 6.17: a move
 //! of several areas is another there.
 //!
-//! **Which differences are not seen.** How full the host's memory is, and what khugepaged does
-//! meanwhile; both sides have the same switches of folio sizes, and are asked for contents and
-//! presence, not for sizes.
+//! All processes of a sequence have two files in memory as descriptors, so what one writes, cuts or
+//! punches the others find.
+//!
+//! **Which differences are not seen.** Linux maps pages of a file around one that is read; as long
+//! as the manager does not, more may be there on Linux's side. Bytes of files behind the first
+//! eight of a page. How full the host's memory is, and what khugepaged does meanwhile; both sides
+//! have the same switches of folio sizes, and are asked for contents and presence, not for sizes.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod call;
@@ -107,7 +111,10 @@ impl Oracle {
                 }
                 let seed = next.fetch_add(1, Ordering::Relaxed);
                 let drawn = sequence(seed, length);
-                let (compared, end) = self.run(&drawn)?;
+                let ran = self.run(&drawn);
+                let (compared, end) = ran.map_err(|why| {
+                    io::Error::new(why.kind(), format!("the sequence of seed {seed}: {why}"))
+                })?;
                 lock().note(seed, &compared, end, |difference| self.shrink(&drawn, difference));
             }
         };

@@ -1,6 +1,6 @@
 //! The other side: the crate `foliant-linux` on the simulated machine.
 
-use crate::call::{Answer, Bases, Call, Name};
+use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
 use crate::side::{AreaSeen, Failed, PageSeen, Side};
 use foliant::manager::Setup;
 use foliant::table::{Entry, X86_64};
@@ -8,7 +8,7 @@ use foliant::{Access, Manager, Policy};
 use foliant_linux::raw::general::{
     MADV_DONTDUMP, MADV_RANDOM, MADV_WIPEONFORK, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
-use foliant_linux::{Errno, Fault, Layout, Limits, Process, Vma};
+use foliant_linux::{Errno, Fault, Layout, Limits, MemoryFile, Process};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, Va, VaRange};
 use std::ops::Range;
@@ -46,6 +46,8 @@ pub(crate) struct Likeness {
 pub(crate) struct Machine<'a, 'm> {
     sim: &'m Sim,
     processes: Vec<Process<'a, 'm, Sim, Format>>,
+    /// What all processes have as descriptors, from [`FIRST_FILE`] on.
+    files: Vec<MemoryFile<'a, 'm, Sim, Format>>,
     /// Of those before, how many were forked.
     forked: usize,
     bases: Bases,
@@ -69,6 +71,7 @@ pub(crate) fn with<R>(
     let mut machine = Machine {
         sim: &sim,
         processes: vec![first],
+        files: files(&mm)?,
         forked: 0,
         bases,
         foreign: foreign.to_vec(),
@@ -86,6 +89,17 @@ pub(crate) fn with<R>(
     }
 }
 
+/// The files that a sequence begins with.
+fn files<'a, 'm>(
+    mm: &'a Manager<'m, Sim, Format>,
+) -> Result<Vec<MemoryFile<'a, 'm, Sim, Format>>, Failed> {
+    let make = |(name, bytes): (&str, u64)| {
+        let file = MemoryFile::memfd(mm, name.as_bytes(), 0)?;
+        file.ftruncate(bytes as i64).map(|_| file)
+    };
+    FILES.into_iter().map(make).collect::<Result<_, Errno>>().map_err(Failed::ours)
+}
+
 impl<'a, 'm> Machine<'a, 'm> {
     /// Maps what the program on the other side has of its own.
     fn map_foreign(&mut self) -> Result<(), Failed> {
@@ -96,7 +110,7 @@ impl<'a, 'm> Machine<'a, 'm> {
             let flags = 0x32; // private, anonymous, fixed
             let bytes = area.end - area.start;
             let process = &mut self.processes[0];
-            process.mmap(area.start, bytes, prot, flags, 0).map_err(Failed::ours)?;
+            process.mmap(area.start, bytes, prot, flags, None, 0).map_err(Failed::ours)?;
             // They are of a file, and so not one with what the sequence maps beside them.
             for advice in [MADV_RANDOM, MADV_DONTDUMP, MADV_WIPEONFORK] {
                 process.madvise(area.start, bytes, advice).map_err(Failed::ours)?;
@@ -158,9 +172,18 @@ impl<'a, 'm> Machine<'a, 'm> {
 
     fn system_call(&mut self, who: usize, call: &Call) -> Result<Answer, Errno> {
         let [a, b, c, d, e, f] = call.values(&self.bases);
+        let file = |descriptor: u64| {
+            let nth = u64::from(descriptor as u32).checked_sub(FIRST_FILE)?;
+            self.files.get(nth as usize)
+        };
         let process = &mut self.processes[who];
         let word = match call.name {
-            Name::Mmap => process.mmap(a, b, c as u32, d as u32, f)?,
+            Name::Mmap => process.mmap(a, b, c as u32, d as u32, file(e), f)?,
+            Name::Ftruncate => file(a).ok_or(Errno::BADF)?.ftruncate(b as i64)?,
+            Name::Fallocate => {
+                let file = file(a).ok_or(Errno::BADF)?;
+                file.fallocate(b as u32, c as i64, d as i64)?
+            }
             Name::Munmap => process.munmap(a, b)?,
             Name::Mprotect => match process.mprotect(a, b, c as u32) {
                 Err(Errno::NOMEM) if self.planted == Planted::HoleIgnored => 0,
@@ -208,15 +231,6 @@ impl<'a, 'm> Machine<'a, 'm> {
     }
 }
 
-/// A vma as a line of `maps` has it.
-fn seen(vma: &Vma) -> AreaSeen {
-    let prot = vma.prot();
-    let letters = [(PROT_READ, 'r'), (PROT_WRITE, 'w'), (PROT_EXEC, 'x')];
-    let rights = letters.map(|(bit, letter)| if prot & bit != 0 { letter } else { '-' });
-    let rights = rights.into_iter().chain(['p']).collect();
-    AreaSeen { start: vma.start(), end: vma.end(), rights }
-}
-
 impl Side for Machine<'_, '_> {
     fn processes(&self) -> usize {
         self.processes.len()
@@ -235,7 +249,10 @@ impl Side for Machine<'_, '_> {
         }
     }
     fn areas(&self, who: usize) -> Result<Vec<AreaSeen>, Failed> {
-        let mut areas: Vec<AreaSeen> = self.processes[who].vmas().map(|vma| seen(&vma)).collect();
+        let mut text = String::new();
+        self.processes[who].maps(&mut text).map_err(Failed::ours)?;
+        let areas: Option<Vec<AreaSeen>> = text.lines().map(AreaSeen::parse).collect();
+        let mut areas = areas.ok_or_else(|| Failed::Ours(format!("no list of areas: {text}")))?;
         areas.retain(|area| !self.foreign.iter().any(|other| other.start == area.start));
         Ok(areas)
     }

@@ -1,11 +1,12 @@
 //! A sequence as a C program, which shows what Linux does.
 
-use crate::call::{Arg, Base, Call, Name};
+use crate::call::{Arg, Base, Call, FILES, FIRST_FILE, Name};
 use crate::run::Difference;
 use std::fmt::Write;
 
 const HEAD: &str = r#"#define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,6 +38,14 @@ static void say(const char *what, long result)
 	else
 		printf("%s = %#lx\n", what, result);
 }
+static void file(int descriptor, const char *name, long bytes)
+{
+	int made = memfd_create(name, 0);
+	dup2(made, descriptor);
+	if (made != descriptor)
+		close(made);
+	ftruncate(descriptor, bytes);
+}
 
 int main(void)
 {
@@ -54,6 +63,9 @@ int main(void)
 pub fn program(calls: &[Call], difference: &Difference) -> String {
     let mut text = format!("/*\n * {}\n */\n", difference.to_string().replace('\n', "\n * "));
     text.push_str(HEAD);
+    for (descriptor, (name, bytes)) in (FIRST_FILE..).zip(FILES) {
+        let _ = writeln!(text, "\tfile({descriptor}, \"{name}\", {bytes});");
+    }
     text.push_str("\tint me = 0, processes = 1;\n");
     for (nth, call) in calls.iter().enumerate() {
         let _ = write!(text, "\t/* {nth} */ if (me == {} % processes) {}", call.who, made(call));

@@ -12,6 +12,10 @@ pub enum Reason {
     /// See [`Reason::why`].
     FreedIsKept,
     /// See [`Reason::why`].
+    TakenFromFile,
+    /// See [`Reason::why`].
+    AllocatedTwice,
+    /// See [`Reason::why`].
     SplitLeavesZeros,
     /// The same sequence did not differ when it was run again.
     NotAgain,
@@ -19,8 +23,14 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 4] =
-        [Reason::PoolOfHost, Reason::FreedIsKept, Reason::SplitLeavesZeros, Reason::NotAgain];
+    pub const ALL: [Reason; 6] = [
+        Reason::PoolOfHost,
+        Reason::FreedIsKept,
+        Reason::TakenFromFile,
+        Reason::AllocatedTwice,
+        Reason::SplitLeavesZeros,
+        Reason::NotAgain,
+    ];
 
     /// What it is, in a sentence.
     pub fn why(self) -> &'static str {
@@ -30,6 +40,12 @@ impl Reason {
             }
             Reason::FreedIsKept => {
                 "MADV_PAGEOUT takes what MADV_FREE named, and the manager keeps that for good"
+            }
+            Reason::TakenFromFile => {
+                "MADV_PAGEOUT takes pages of files out of page tables, and what was never written out of the file; here they stay"
+            }
+            Reason::AllocatedTwice => {
+                "mincore shows a page that nobody touched once fallocate named it twice, and here a touch alone brings it"
             }
             Reason::SplitLeavesZeros => {
                 "Linux counts pages of zeros no longer where it split the large folio they were in"
@@ -42,8 +58,11 @@ impl Reason {
     /// The reason of a difference between pages after these calls, if it is one of these.
     pub(crate) fn of_pages(calls: &[Call]) -> Option<Reason> {
         let freed = calls.iter().position(|call| advises(call, MADV_FREE))?;
-        let is_taken = calls[freed..].iter().any(|call| advises(call, MADV_PAGEOUT));
-        is_taken.then_some(Reason::FreedIsKept)
+        pages_out(&calls[freed..]).then_some(Reason::FreedIsKept)
+    }
+    /// The reason of a difference between pages of an area that maps a file.
+    pub(crate) fn of_file_pages(calls: &[Call], host: &str) -> Option<Reason> {
+        (pages_out(calls) && host.ends_with("is not there")).then_some(Reason::TakenFromFile)
     }
     /// The reason of a difference between two areas in `smaps`, if it is one of these.
     pub(crate) fn of_smaps(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
@@ -53,12 +72,34 @@ impl Reason {
         let split = is_large && rest(host) == rest(ours);
         if split { Some(Reason::SplitLeavesZeros) } else { Reason::of_pages(calls) }
     }
-    /// The reason of a difference between two answers to a call, if it is one of these.
-    pub(crate) fn of(call: &Call, bases: &Bases, host: &Answer, ours: &Answer) -> Option<Reason> {
+    /// The reason of a difference between two answers to the last of these calls, if it is one of
+    /// these.
+    pub(crate) fn of_answers(
+        calls: &[Call],
+        bases: &Bases,
+        host: &Answer,
+        ours: &Answer,
+    ) -> Option<Reason> {
+        let call = calls.last()?;
         let [_, _, _, flags, ..] = call.values(bases);
         let is_pool = call.name == Name::Mmap && flags as u32 & MAP_HUGETLB != 0;
-        (is_pool && host != ours).then_some(Reason::PoolOfHost)
+        if is_pool && host != ours {
+            return Some(Reason::PoolOfHost);
+        }
+        let (Answer::Pages(host), Answer::Pages(ours)) = (host, ours) else { return None };
+        let only = |a: &[u8], b: &[u8]| a != b && a.iter().zip(b).all(|(a, b)| a <= b);
+        let allocations = calls.iter().filter(|call| call.name == Name::Fallocate).count();
+        match () {
+            () if pages_out(calls) && only(host, ours) => Some(Reason::TakenFromFile),
+            () if allocations > 1 && only(ours, host) => Some(Reason::AllocatedTwice),
+            () => None,
+        }
     }
+}
+
+/// Whether one of the calls wants pages taken out.
+fn pages_out(calls: &[Call]) -> bool {
+    calls.iter().any(|call| advises(call, MADV_PAGEOUT))
 }
 
 /// Whether a call gives this advice.
@@ -91,6 +132,9 @@ mod tests {
             ([MADV_COLD, MADV_PAGEOUT], None),
         ] {
             assert_eq!(Reason::of_pages(&calls.map(advice)), reason, "{calls:?}");
+            let of_file = |host| Reason::of_file_pages(&calls.map(advice), host);
+            let taken = calls.contains(&MADV_PAGEOUT).then_some(Reason::TakenFromFile);
+            assert_eq!((of_file("p is not there"), of_file("p holds 0")), (taken, None));
         }
         let (few, many) = ("a\nRss: 4 kB\nVmFlags: rd", "a\nRss: 8 kB\nVmFlags: rd");
         let large = [advice(MADV_HUGEPAGE)];
@@ -107,8 +151,26 @@ mod tests {
             let word = Arg::Word(u64::from(flags));
             Call::new(0, Name::Mmap, &[word, word, word, word])
         };
-        let of = |flags_: u32, ours| Reason::of(&flags(flags_), &bases, &zero, ours);
+        let of = |flags_: u32, ours| Reason::of_answers(&[flags(flags_)], &bases, &zero, ours);
         assert_eq!(of(MAP_HUGETLB, &no), Some(Reason::PoolOfHost));
         assert_eq!((of(MAP_HUGETLB, &zero), of(1, &no)), (None, None));
+    }
+
+    #[test]
+    fn what_mincore_shows_has_reasons_in_one_direction_each() {
+        let bases = Bases { arena: 0, top: 0, heap: 0 };
+        let allocate = Call::new(0, Name::Fallocate, &[]);
+        let core = Call::new(0, Name::Mincore, &[]);
+        let of = |calls: &[&Call], host: &[u8], ours: &[u8]| {
+            let calls: Vec<Call> = calls.iter().copied().chain([&core]).cloned().collect();
+            let (host, ours) = (Answer::Pages(host.into()), Answer::Pages(ours.into()));
+            Reason::of_answers(&calls, &bases, &host, &ours)
+        };
+        let out = advice(MADV_PAGEOUT);
+        assert_eq!(of(&[&out], &[0, 1], &[1, 1]), Some(Reason::TakenFromFile));
+        assert_eq!(of(&[&out], &[1, 1], &[0, 1]), None);
+        assert_eq!(of(&[&allocate; 2], &[1, 1], &[0, 1]), Some(Reason::AllocatedTwice));
+        assert_eq!(of(&[&allocate; 2], &[0, 1], &[1, 0]), None);
+        assert_eq!(of(&[&allocate], &[1, 1], &[0, 1]), None);
     }
 }

@@ -21,6 +21,9 @@ const LOOKED_AT: u64 = 24;
 /// Pages of an area that are looked at in the end.
 const IN_THE_END: u64 = 1600;
 
+/// What differs where pages of an area do that maps a file.
+const OF_FILE: &str = "pages of a file";
+
 /// A difference, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
@@ -115,6 +118,7 @@ fn wrong(calls: &[Call], what: String) -> End {
 fn ended(calls: &[Call], difference: Difference) -> End {
     let reason = match difference.what {
         "pages" => Reason::of_pages(calls),
+        OF_FILE => Reason::of_file_pages(calls, &difference.host),
         "smaps" => Reason::of_smaps(calls, &difference.host, &difference.ours),
         _ => None,
     };
@@ -140,7 +144,8 @@ impl Both<'_, '_, '_> {
             self.compared.calls += 1;
             let host = self.host.call(who, call)?;
             let ours = self.ours.call(who, call)?;
-            if let Some(reason) = Reason::of(call, &self.bases, &host, &ours) {
+            let so_far = &calls[..=at];
+            if let Some(reason) = Reason::of_answers(so_far, &self.bases, &host, &ours) {
                 return Ok(End::Reason(reason));
             }
             let seen = match host == ours {
@@ -148,7 +153,7 @@ impl Both<'_, '_, '_> {
                 true => self.after(who, call, &host)?,
             };
             if let Some((what, host, ours)) = seen {
-                return Ok(ended(&calls[..=at], Difference { at, what, host, ours }));
+                return Ok(ended(so_far, Difference { at, what, host, ours }));
             }
         }
         for who in 0..self.host.processes() {
@@ -242,7 +247,8 @@ impl Both<'_, '_, '_> {
                     None => format!("{at:#x} of process {who} is not there"),
                     Some(word) => format!("{at:#x} of process {who} holds {word:#018x}"),
                 };
-                return Ok(Some(("pages", say(&host[nth]), say(&ours[nth]))));
+                let what = if area.is_of_file() { OF_FILE } else { "pages" };
+                return Ok(Some((what, say(&host[nth]), say(&ours[nth]))));
             }
         }
         Ok(None)

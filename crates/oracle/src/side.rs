@@ -12,7 +12,12 @@ pub(crate) struct AreaSeen {
     pub(crate) end: u64,
     /// Such as `rw-p`.
     pub(crate) rights: String,
+    /// Of a file in memory: the offset and the name, without the number of the inode.
+    pub(crate) file: String,
 }
+
+/// How names of files in memory begin.
+const IN_MEMORY: [&str; 2] = ["/memfd:", "/dev/zero"];
 
 impl AreaSeen {
     pub(crate) fn parse(line: &str) -> Option<AreaSeen> {
@@ -20,7 +25,19 @@ impl AreaSeen {
         let (start, end) = words.next()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         let (start, end) = (number(start)?, number(end)?);
-        Some(AreaSeen { start, end, rights: words.next()?.to_owned() })
+        let rights = words.next()?.to_owned();
+        let rest: Vec<&str> = words.collect();
+        let file = match rest[..] {
+            [offset, _, _, name, ..] if IN_MEMORY.iter().any(|begin| name.starts_with(begin)) => {
+                format!("{offset} {name}")
+            }
+            _ => String::new(),
+        };
+        Some(AreaSeen { start, end, rights, file })
+    }
+    /// Whether it maps a file in memory.
+    pub(crate) fn is_of_file(&self) -> bool {
+        !self.file.is_empty()
     }
     pub(crate) fn is_readable(&self) -> bool {
         self.rights.starts_with('r')
@@ -29,7 +46,7 @@ impl AreaSeen {
 
 impl fmt::Display for AreaSeen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}-{:x} {}", self.start, self.end, self.rights)
+        write!(f, "{:x}-{:x} {} {}", self.start, self.end, self.rights, self.file)
     }
 }
 
@@ -50,7 +67,9 @@ pub(crate) fn areas_of_smaps(text: &str, foreign: &[AreaSeen]) -> Vec<String> {
             is_told =
                 !is_foreign && !line.contains("anon_hugepage") && !line.ends_with("[vsyscall]");
             if is_told {
-                areas.push(line.to_owned());
+                // The number of the inode is anybody's.
+                let words = line.split_whitespace().enumerate().filter(|(nth, _)| *nth != 4);
+                areas.push(words.map(|(_, word)| word).collect::<Vec<&str>>().join(" "));
             }
         } else if is_told && FIELDS.contains(&first) {
             // Whether a kernel tracks writes softly is its builder's choice, and whether it notes

@@ -1,0 +1,189 @@
+//! Memory with an identity: what a memfd, a file of a tmpfs, a shared anonymous mapping and a
+//! segment of System V have in common.
+//!
+//! ```text
+//!   descriptor (the embedder's) ─▶ MemoryFile ─▶ object of the manager ◀─ areas
+//!   view (a process's: `view`) ──▶     │
+//!                                      └─ name, length in bytes
+//! ```
+//!
+//! **Invariants**
+//! - M1. The object has its name as long as somebody holds the file: descriptors, and the views of
+//!   processes that map it. The last one that lets go takes the name, and the object ends.
+//! - M2. The object has room for the pages that the length touches, as far as any object has.
+//!
+//! **Locking.** Calls that change a file's length are made one after the other, as under the lock
+//! of Linux's inode. All others may run beside them.
+//!
+//! **Not here**: descriptors and their rights; `read` and `write`, for which the manager has
+//! [`object_page`](Manager::object_page); seals; memory that is promised to a file.
+
+use crate::errno::Errno;
+use crate::pages::PAGE;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use foliant::object::ObjectRequest;
+use foliant::space::{ObjectId, RangeError};
+use foliant::table::{Half, Paging};
+use foliant::{Access, Manager};
+use foliant_machine::Machine;
+use foliant_units::Pages;
+use linux_raw_sys::errno;
+use linux_raw_sys::general::{
+    FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE,
+    FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_WRITE_ZEROES, FALLOC_FL_ZERO_RANGE, MFD_ALLOW_SEALING,
+    MFD_CLOEXEC, MFD_EXEC, MFD_HUGETLB, MFD_NOEXEC_SEAL,
+};
+
+/// Bytes of a name that a program may give.
+const NAME_MAX: usize = 249;
+/// The largest length of a file, and the end of its largest offset.
+pub(crate) const LENGTH_MAX: u64 = i64::MAX as u64;
+
+/// A file in memory; a clone is the same file. It ends when the last one is dropped and nobody maps
+/// it any more.
+pub struct MemoryFile<'a, 'm, M: Machine, P: Paging>(Arc<Held<'a, 'm, M, P>>);
+
+/// What all holders of a file have.
+struct Held<'a, 'm, M: Machine, P: Paging> {
+    mm: &'a Manager<'m, M, P>,
+    object: ObjectId,
+    /// As lists of areas show it.
+    name: String,
+    bytes: AtomicU64,
+}
+
+impl<M: Machine, P: Paging> Drop for Held<'_, '_, M, P> {
+    fn drop(&mut self) {
+        let ended = self.mm.end_object(self.object); // M1
+        debug_assert!(ended.is_ok(), "its name was the file's to take: {ended:?}");
+    }
+}
+
+impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
+    /// The file that `memfd_create` makes, of length 0. The embedder copied the name from the
+    /// program and gives it a descriptor.
+    pub fn memfd(mm: &'a Manager<'m, M, P>, name: &[u8], flags: u32) -> Result<Self, Errno> {
+        let known = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC;
+        let both = MFD_NOEXEC_SEAL | MFD_EXEC;
+        if flags & MFD_HUGETLB != 0 {
+            return Err(Errno::NOSYS);
+        }
+        if flags & !known != 0 || flags & both == both || name.len() > NAME_MAX {
+            return Err(Errno::INVAL);
+        }
+        let name = String::from_utf8_lossy(name).replace('\n', "\\012");
+        Self::named(mm, format!("/memfd:{name} (deleted)"), 0)
+    }
+    /// The file behind a shared anonymous mapping.
+    pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64) -> Result<Self, Errno> {
+        Self::named(mm, "/dev/zero (deleted)".into(), bytes)
+    }
+    fn named(mm: &'a Manager<'m, M, P>, name: String, bytes: u64) -> Result<Self, Errno> {
+        let request = ObjectRequest { pages: room::<P>(bytes), ..ObjectRequest::default() };
+        let object = mm.create_object(&request)?;
+        Ok(MemoryFile(Arc::new(Held { mm, object, name, bytes: AtomicU64::new(bytes) })))
+    }
+
+    /// The object that it is.
+    pub fn object(&self) -> ObjectId {
+        self.0.object
+    }
+    /// Its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+    /// Its name in lists of areas.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+    /// The number of its inode, which no other file has that is there.
+    pub fn inode(&self) -> u64 {
+        self.object().frame().get()
+    }
+
+    /// Makes it so many bytes long. Pages beyond are gone, private copies too.
+    pub fn ftruncate(&self, bytes: i64) -> Result<u64, Errno> {
+        let bytes = u64::try_from(bytes).map_err(|_| Errno::INVAL)?;
+        self.resize(bytes)?;
+        Ok(0)
+    }
+    fn resize(&self, bytes: u64) -> Result<(), RangeError> {
+        self.0.mm.resize_object(self.object(), room::<P>(bytes))?;
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes a file longer, or drops what lies in a range. Nothing is promised to it: its pages
+    /// come as they are touched.
+    pub fn fallocate(&self, mode: u32, offset: i64, bytes: i64) -> Result<u64, Errno> {
+        let number = |value: i64| u64::try_from(value).map_err(|_| Errno::INVAL);
+        let (offset, bytes) = (number(offset)?, number(bytes)?);
+        if bytes == 0 {
+            return Err(Errno::INVAL);
+        }
+        let end = offset + bytes; // two of 63 bits
+        if is_mode(mode) && end > LENGTH_MAX {
+            return Err(Errno(errno::EFBIG));
+        }
+        const PUNCH: u32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        match mode {
+            PUNCH => self.punch(offset, end)?,
+            0 if end > self.bytes() => self.resize(end)?,
+            0 | FALLOC_FL_KEEP_SIZE => {}
+            _ => return Err(Errno::OPNOTSUPP),
+        }
+        Ok(0)
+    }
+    /// Drops the pages that lie in a range of bytes as a whole.
+    pub(crate) fn punch(&self, start: u64, end: u64) -> Result<(), Errno> {
+        let most = room::<P>(LENGTH_MAX);
+        let (from, to) = (Pages::new(start.div_ceil(PAGE)), Pages::new(end / PAGE));
+        if from < to.min(most) {
+            self.0.mm.punch_object(self.object(), from, to.min(most))?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has the page with this number.
+    pub(crate) fn has(&self, page: u64) -> bool {
+        let page = self.0.mm.object_page(self.object(), Pages::new(page), Access::Read);
+        page.is_ok_and(|page| page.is_some())
+    }
+}
+
+/// Whether some file of Linux's knows this mode of `fallocate`. Files in memory do three of them.
+fn is_mode(mode: u32) -> bool {
+    let keeps = mode & FALLOC_FL_KEEP_SIZE != 0;
+    match mode & !FALLOC_FL_KEEP_SIZE {
+        0 | FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_ZERO_RANGE => true,
+        FALLOC_FL_PUNCH_HOLE => keeps,
+        FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE | FALLOC_FL_WRITE_ZEROES => !keeps,
+        _ => false,
+    }
+}
+
+/// How many pages an object of so many bytes has room for (M2).
+fn room<P: Paging>(bytes: u64) -> Pages {
+    let most = P::half(Half::User).1.get() / PAGE;
+    Pages::new(bytes.div_ceil(PAGE).min(most))
+}
+
+impl<M: Machine, P: Paging> Clone for MemoryFile<'_, '_, M, P> {
+    fn clone(&self) -> Self {
+        MemoryFile(self.0.clone())
+    }
+}
+impl<M: Machine, P: Paging> PartialEq for MemoryFile<'_, '_, M, P> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl<M: Machine, P: Paging> fmt::Debug for MemoryFile<'_, '_, M, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryFile({}, {} bytes)", self.name(), self.bytes())
+    }
+}

@@ -1,0 +1,69 @@
+//! What the areas of a process show of files.
+//!
+//! **Not here**: what a view is (`view`), and how an area comes to be (`map`).
+
+use crate::errno::Errno;
+use crate::pages::range;
+use crate::process::Process;
+use crate::view::View;
+use crate::vma::Vma;
+use alloc::vec::Vec;
+use foliant::Access;
+use foliant::space::{Advice, SpaceId};
+use foliant::table::{Entry, Paging};
+use foliant_machine::Machine;
+use foliant_units::Frame;
+
+impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
+    /// What a vma shows of a file, if it shows one.
+    pub(crate) fn view(&self, vma: &Vma) -> Option<&View<'a, 'm, M, P>> {
+        if vma.is_of_file() { self.views.get(vma.tag.moved) } else { None }
+    }
+    /// Does what takes areas of a range away, and lets go of files that are mapped no longer.
+    pub(crate) fn letting_go<R>(
+        &mut self,
+        start: u64,
+        end: u64,
+        work: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let has_files = self.vmas_in(start, end).any(|vma| vma.is_of_file());
+        let done = work(self);
+        if has_files {
+            self.forget_views();
+        }
+        done
+    }
+    /// Lets go of files that are mapped no longer.
+    pub(crate) fn forget_views(&mut self) {
+        let kept = self.vmas().filter(Vma::is_of_file).map(|vma| vma.tag.moved).collect();
+        self.views.keep(&kept);
+    }
+    /// Whether the page at an address of a vma is the file's own, and no copy of it.
+    pub(crate) fn is_files(&self, vma: &Vma, addr: u64, frame: Frame) -> bool {
+        let Some(view) = self.view(vma) else { return false };
+        let (object, page) = view.page(addr);
+        let page = self.mm.object_page(object, page, Access::Read);
+        page.is_ok_and(|page| page.is_some_and(|page| page.frame() == frame))
+    }
+
+    /// Makes of what the parent has in a shared vma what a child gets of it: Linux copies page
+    /// tables there only where guards are or were in them.
+    pub(crate) fn copy_shared(&mut self, parent: SpaceId, vma: &Vma) -> Result<(), Errno> {
+        let mut found = Vec::new();
+        self.mm.with_leaves(parent, vma.range, |leaves| found.extend(leaves));
+        for one in found {
+            let how = match one.entry {
+                Entry::Leaf { .. } => Advice::PopulateRead,
+                Entry::Soft(_) => Advice::GuardInstall,
+                Entry::None | Entry::Table(_) => continue,
+            };
+            let (from, to) = (one.va.get(), one.va.get() + one.level.span().get());
+            let part = range(from.max(vma.start()), to.min(vma.end()));
+            match self.mm.advise(self.space, part, how) {
+                Err(_) if how == Advice::PopulateRead => {} // it comes by a fault
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+}

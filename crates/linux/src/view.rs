@@ -1,0 +1,107 @@
+//! Views: which file a process maps, and how far its offsets are from the addresses.
+//!
+//! ```text
+//!   area ── tag: a number ─▶ view: file, offset less address
+//! ```
+//!
+//! Neighbouring areas with the same view are of one file and their offsets follow each other, which
+//! is what makes one vma of them (`join`).
+//!
+//! **Invariants**
+//! - V1. A view is there as long as an area has its number, and keeps its file (file::M1).
+//!
+//! **Not here**: which areas have which view, which stands in the manager (`shown`).
+
+use crate::errno::Errno;
+use crate::file::MemoryFile;
+use crate::pages::PAGE;
+use crate::vma::{Moved, Tag};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use foliant::space::ObjectId;
+use foliant::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Pages};
+
+/// A file as a process has it at some addresses.
+pub(crate) struct View<'a, 'm, M: Machine, P: Paging> {
+    pub(crate) file: MemoryFile<'a, 'm, M, P>,
+    /// An offset in the file less its address, modulo 2^64.
+    distance: u64,
+}
+
+impl<M: Machine, P: Paging> View<'_, '_, M, P> {
+    /// The offset in the file of an address, in bytes.
+    pub(crate) fn offset(&self, addr: u64) -> u64 {
+        addr.wrapping_add(self.distance)
+    }
+    /// The page of an object at an address.
+    pub(crate) fn page(&self, addr: u64) -> (ObjectId, Pages) {
+        (self.file.object(), Pages::new(self.offset(addr) / PAGE))
+    }
+}
+
+impl<M: Machine, P: Paging> Clone for View<'_, '_, M, P> {
+    fn clone(&self) -> Self {
+        View { file: self.file.clone(), distance: self.distance }
+    }
+}
+
+/// The views of a process, by number; the first has number 1.
+pub(crate) struct Views<'a, 'm, M: Machine, P: Paging> {
+    known: Vec<Option<View<'a, 'm, M, P>>>,
+    numbers: BTreeMap<(Frame, u64), Moved>,
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
+    pub(crate) fn new() -> Self {
+        Views { known: Vec::new(), numbers: BTreeMap::new() }
+    }
+    pub(crate) fn get(&self, number: Moved) -> Option<&View<'a, 'm, M, P>> {
+        self.known.get((number.0 as usize).checked_sub(1)?)?.as_ref()
+    }
+    /// The number of the view that has an offset of a file at an address.
+    pub(crate) fn number(
+        &mut self,
+        file: &MemoryFile<'a, 'm, M, P>,
+        offset: u64,
+        addr: u64,
+    ) -> Result<Moved, Errno> {
+        let distance = offset.wrapping_sub(addr);
+        let key = (file.object().frame(), distance);
+        if let Some(known) = self.numbers.get(&key) {
+            return Ok(*known);
+        }
+        let free = self.known.iter().position(Option::is_none).unwrap_or(self.known.len());
+        if free >= Tag::NUMBER_MAX as usize {
+            return Err(Errno::NOMEM);
+        }
+        if free == self.known.len() {
+            self.known.push(None);
+        }
+        self.known[free] = Some(View { file: file.clone(), distance });
+        let number = Moved(free as u32 + 1);
+        self.numbers.insert(key, number);
+        Ok(number)
+    }
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.known.iter().flatten().count()
+    }
+    /// Lets go of all but these.
+    pub(crate) fn keep(&mut self, kept: &BTreeSet<Moved>) {
+        self.numbers.retain(|_, number| kept.contains(number));
+        for (nth, view) in self.known.iter_mut().enumerate() {
+            if !kept.contains(&Moved(nth as u32 + 1)) {
+                *view = None;
+            }
+        }
+    }
+}
+
+impl<M: Machine, P: Paging> Clone for Views<'_, '_, M, P> {
+    fn clone(&self) -> Self {
+        Views { known: self.known.clone(), numbers: self.numbers.clone() }
+    }
+}
