@@ -16,6 +16,11 @@
 //!   frames are no other's, and it is neither split nor moved.
 //! - J3. The walker that takes a folio out of use (`split`) does so in the object's tables first,
 //!   and in those of its attachments then (rmap): by J1 no entry comes behind it.
+//! - J4. A private area of huge pages has a page of its own where the object has none, and a copy
+//!   where it was written; either is published while the table's lock is held and the object does
+//!   not end before it. A page of the object is mapped read-only and copied then: it is told from
+//!   the space's own by where it was made. It keeps the reservation of its place (space::S7), and
+//!   where that is spent the entry says so (`SPENT_BEHIND`).
 //!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
 //! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
@@ -24,13 +29,14 @@
 use super::{Access, Fault, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
 use crate::object::{FoundPage, Looked, look, place};
+use crate::pool::Ground;
 use crate::rmap::Attachment;
-use crate::space::{Area, Flags, Seen, Space, SpaceId, attrs, level_of};
+use crate::space::{Area, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of};
 use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
 use crate::zero;
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Level, Order, Va};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Va};
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Maps what the object has at the address, or a copy of it.
@@ -186,8 +192,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let object: &Space = record(stock.machine, attached.object().pa());
         let (tables, level) = (object.tables(stock), level_of(order));
         let there = tables.walk(at);
-        let Entry::Leaf { pa, .. } = there.entry else {
-            return self.ask_of_object(attached, at);
+        let is_shared = area.flags.has(Flags::SHARED);
+        let pa = match there.entry {
+            Entry::Leaf { pa, .. } => pa,
+            _ if is_shared => return self.ask_of_object(attached, at),
+            Entry::Soft(soft) if soft.is_waited_for() => return Step::Again,
+            _ => return self.huge_in_hole(area, found),
         };
         if self.is_broken(pa.frame()) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
@@ -197,7 +207,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
             Err(NoTable::Blocked(_)) => return Step::Again,
         }
-        let Some(agreed) = self.view.agree(&Seen::one(area, self.va, level, 0)) else {
+        let Some(agreed) = self.view.agree(&self.seen(area, level, found.word)) else {
             return Step::Again;
         };
         // No walker pins a pool's page: the lock of the object's table keeps it (J1).
@@ -209,11 +219,37 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         drop(locked);
         let is_writable = area.flags.has(Flags::WRITE);
         let write = if is_writable { Attrs::WRITE } else { Attrs::NONE };
-        let attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::TOUCHED | write;
-        agreed.repeat(P::leaf(pa, level, attrs | Attrs::SOFT_DIRTY));
+        let own = match (is_shared, found.word) {
+            (true, _) => Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY | write,
+            (false, 0) => Attrs::ACCESSED,
+            (false, _) => Attrs::ACCESSED | SPENT_BEHIND,
+        };
+        agreed.repeat(P::leaf(pa, level, attrs(area.flags) | own));
         self.space.count_huge(stock.machine.me(), order.pages().get());
         stock.count(Event::ObjectMapped);
-        Step::Done(Outcome::Mapped(order))
+        match is_shared || self.access != Access::Write {
+            true => Step::Done(Outcome::Mapped(order)),
+            false => Step::Again, // it is copied now
+        }
+    }
+    /// Maps a page of the space's own where the object has none.
+    fn huge_in_hole(&self, area: &Area, found: &Found) -> Step {
+        if self.is_beyond(area) {
+            return Step::Done(Outcome::Refused(Refusal::Beyond(self.va)));
+        }
+        let is_reserved = found.word == 0 && area.flags.reserved().is_some();
+        self.missing(area, found, if is_reserved { Ground::Reserved } else { Ground::Unreserved })
+    }
+    /// Whether the object that the area maps, if it maps one, ends before the address.
+    pub(super) fn is_beyond(&self, area: &Area) -> bool {
+        let Some(name) = area.attachment() else { return false };
+        let attached = Attachment::of(self.stock, name);
+        let object: &Space = record(self.stock.machine, attached.object().pa());
+        place(attached, self.va) >= object.object_end()
+    }
+    /// Whether a huge page that was found in an area is the object's, and no copy.
+    pub(super) fn is_objects(&self, area: &Area, head: Frame) -> bool {
+        area.flags.has(Flags::OBJECT) && self.stock.origin(head).tree != self.space.member.tree()
     }
     /// Has the face make a page of an object at an address of its space.
     fn ask_of_object(&self, attached: Attachment<'_>, at: Va) -> Step {
