@@ -318,6 +318,18 @@ fn a_dropped_page_is_reserved_again_unless_pages_are_surplus() {
 }
 
 #[test]
+fn a_page_that_is_dropped_beside_surplus_is_not_reserved_again_though_others_are_free() {
+    let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 3);
+    huge_area(mm, id, 2);
+    [BASE, BASE + HUGE].map(|va| store(sim, mm, id, va, 3));
+    fill(mm, 1);
+    assert_eq!(pool(mm), (2, 0, 0, 1));
+    mm.advise(id, range(BASE, 2 * HUGE), Advice::DontNeed).unwrap();
+    assert_eq!(pool(mm), (1, 1, 0, 0), "both were dropped while one was surplus");
+    done(sim, mm, &[id], 1);
+}
+
+#[test]
 fn overcommit_makes_pages_that_go_when_they_come_back() {
     let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 2);
     mm.pools().set_overcommit(SIZE_2M, 3).unwrap();

@@ -155,6 +155,17 @@ fn a_spent_reservation_does_not_come_back_with_the_objects_page() {
     shown(&mm, (2, 1, 1, 0));
     mm.unmap(id, range(at(2), SIZE_2M)).unwrap();
     shown(&mm, (2, 1, 0, 0)); // what was only read was reserved still
+    // The object's page behind a spent place gives nothing back.
+    map(&mm, id, (2, 1), (of, 0), PRIVATE).unwrap();
+    assert_eq!(store(&sim, &mm, id, at(2), 8), COPIED);
+    mm.resize_pool(SIZE, 1, Budget::ALL).unwrap();
+    mm.advise(id, range(at(2), SIZE_2M), Advice::DontNeed).unwrap();
+    mm.resize_pool(SIZE, 2, Budget::ALL).unwrap();
+    map(&mm, id, (6, 1), (of, 0), PRIVATE).unwrap();
+    shown(&mm, (2, 1, 1, 0));
+    assert_eq!(load(&sim, &mm, id, at(2)), 7);
+    mm.unmap(id, range(at(2), SIZE_2M)).unwrap();
+    shown(&mm, (2, 1, 1, 0));
 }
 
 #[test]
@@ -188,6 +199,7 @@ fn a_parent_gets_its_page_back_from_its_children() {
         assert_eq!(store(&sim, &mm, id, at(0), 9), [Outcome::Reused]);
         shown(&mm, (2, 1, 1, 0));
         mm.audit(&[id, child, grandchild]).unwrap();
+        mm.resize_pool(SIZE, 4, Budget::ALL).unwrap();
         for other in [child, grandchild] {
             let read = || mm.fault(other, Va::new(at(0)), Access::Read);
             assert_eq!(read(), NONE[0]);
@@ -196,7 +208,7 @@ fn a_parent_gets_its_page_back_from_its_children() {
         }
         assert_eq!(load(&sim, &mm, id, at(0)), 9);
         assert_eq!(store(&sim, &mm, id, at(1), 1), MAPPED, "what was promised is there");
-        shown(&mm, (2, 0, 0, 0));
+        shown(&mm, (4, 2, 0, 0));
     }
 }
 

@@ -17,8 +17,8 @@
 //! A program that gets no page is told so ([`Outcome::NoHugePage`]): there is no smaller size to
 //! step down to. The same goes for a child after a fork, which shares its parent's pages and has
 //! none reserved. A parent that has reservations and writes to a page which it shares gets that
-//! page: the face takes it away from all children (`Manager::take_from_others`), which find none there
-//! from then on, and no zeros in its place either.
+//! page: the face takes it away from all children (`Manager::take_from_others`), which find none
+//! there from then on, and no zeros in its place either.
 
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::flush::{Gather, Used};
