@@ -11,6 +11,9 @@ const FUZZ_SECONDS: u64 = 40;
 /// Memory calls that are carried out by the host's Linux too.
 const BESIDE_LINUX: u64 = 100_000;
 
+/// Steps on the pool of huge pages of the host, where it can be had.
+const ON_THE_POOL: u64 = 1_500;
+
 /// What runs before every commit.
 pub(crate) fn quick() -> Result<(), String> {
     tidy::tidy()?;
@@ -43,6 +46,7 @@ pub(crate) fn all() -> Result<(), String> {
     sim::many(0, 200, None)?;
     sim::many(0, 100, Some(Style::Objects))?;
     linux::hunt(BESIDE_LINUX, 0, 200)?;
+    linux::pool(ON_THE_POOL, 0, linux::STEPS)?;
     fuzz::all(FUZZ_SECONDS)?;
     if boot::qemu() { boot::all().and_then(|()| compare::check()) } else { Ok(()) }
 }

@@ -287,25 +287,46 @@ fn huge_pages_stay_whole() {
 }
 
 #[test]
-fn a_dropped_page_was_reserved_once() {
+fn a_dropped_page_is_reserved_again_unless_pages_are_surplus() {
     let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 2);
     let area = huge_area(mm, id, 2);
     store(sim, mm, id, BASE, 3);
     assert_eq!(pool(mm), (2, 1, 1, 0));
-    mm.advise(id, area, Advice::DontNeed).unwrap();
-    assert_eq!(pool(mm), (2, 2, 1, 0), "the page came back, the reservation was used");
+    mm.advise(id, range(BASE, HUGE), Advice::DontNeed).unwrap();
+    assert_eq!(pool(mm), (2, 2, 2, 0), "the page came back, and its place has it still");
+    assert_eq!(store(sim, mm, id, BASE, 4), [Outcome::Mapped(SIZE_2M)]);
     let other = mm.create(None).unwrap();
+    mm.pools().set_overcommit(SIZE_2M, 1).unwrap();
     huge_area(mm, other, 1);
-    assert_eq!(pool(mm), (2, 2, 2, 0));
+    mm.pools().set_overcommit(SIZE_2M, 0).unwrap();
+    assert_eq!(pool(mm), (3, 2, 2, 1));
+    mm.advise(id, area, Advice::DontNeed).unwrap();
+    assert_eq!(pool(mm), (2, 2, 2, 0), "the page was given up, the reservation used");
     assert_eq!(store(sim, mm, id, BASE, 4), [Outcome::NoHugePage(SIZE_2M)]);
     assert_eq!(store(sim, mm, id, BASE + HUGE, 4), [Outcome::Mapped(SIZE_2M)]);
+    assert_eq!(pool(mm), (2, 1, 1, 0));
     mm.advise(id, area, Advice::DontNeed).unwrap();
+    assert_eq!(pool(mm), (2, 2, 2, 0), "of the one that had a page");
     mm.advise(id, area, Advice::DontNeed).unwrap();
+    assert_eq!(pool(mm), (2, 2, 2, 0));
+    assert_eq!(store(sim, mm, id, BASE, 4), [Outcome::NoHugePage(SIZE_2M)], "it is spent");
     let child = mm.fork(id).unwrap();
     mm.unmap(other, range(BASE, HUGE)).unwrap();
     assert_eq!(load(sim, mm, id, BASE), 0);
     mm.audit(&[id, other, child]).unwrap();
     done(sim, mm, &[id, other, child], 2);
+}
+
+#[test]
+fn a_page_that_is_dropped_beside_surplus_is_not_reserved_again_though_others_are_free() {
+    let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 3);
+    huge_area(mm, id, 2);
+    [BASE, BASE + HUGE].into_iter().for_each(|va| drop(store(sim, mm, id, va, 3)));
+    fill(mm, 1);
+    assert_eq!(pool(mm), (2, 0, 0, 1));
+    mm.advise(id, range(BASE, 2 * HUGE), Advice::DontNeed).unwrap();
+    assert_eq!(pool(mm), (1, 1, 0, 0), "both were dropped while one was surplus");
+    done(sim, mm, &[id], 1);
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod objects;
 mod objects_refused;
 mod pairs;
 mod pool;
+mod private_huge;
 mod races;
 mod rare;
 mod requests;

@@ -304,14 +304,15 @@ fn a_folio_with_a_hole_is_mapped_around_it() {
     }
 }
 
-/// What a read brings: what the object has of the 64 KiB around it, in the area, where nothing is.
+/// What a read brings: what the object has of the 64 KiB around it, which are aligned or begin with
+/// the area, where nothing is.
 #[test]
 fn a_read_brings_what_is_around_it() {
     let sim = machine(2);
     let mm = online(&sim);
     mm.leaves("a page that is broken");
     let of = object(&mm, 64);
-    for page in [0, 2, 3, 4, 6, 9, 15, 16] {
+    for page in [0, 2, 3, 4, 6, 9, 15, 17, 18, 60, 61] {
         poke(&sim, &mm, of, page, page);
     }
     let [shared, private, poor] = [None, None, Some(pages(8))].map(|most| mm.create(most).unwrap());
@@ -323,9 +324,9 @@ fn a_read_brings_what_is_around_it() {
     let there = |id: SpaceId, page: u64| mm.frame_at(id, Va::new(at(page))).is_some();
     run(&sim, &mm, 0, shared, || {
         assert_eq!(load(&sim, &mm, shared, at(5)), 0, "it was not there");
-        // Page 5 came, and with it 2, 3 and 4, and 6, 9 and 15.
-        assert_eq!((seen(shared), around()), (7, 6));
-        assert!(!there(shared, 7) && !there(shared, 16));
+        // Page 5 came, and with it 2, 3 and 4, and 6, 9, 15 and 17.
+        assert_eq!((seen(shared), around()), (8, 7));
+        assert!(!there(shared, 7) && !there(shared, 18));
         let before = mm.total(Event::Fault);
         assert_eq!(
             [2, 3, 4, 6, 9, 15].map(|n| load(&sim, &mm, shared, at(n))),
@@ -334,7 +335,7 @@ fn a_read_brings_what_is_around_it() {
         assert!(store(&sim, &mm, shared, at(9), 9).is_empty(), "it may be written as well");
         assert_eq!(mm.total(Event::Fault), before);
         store(&sim, &mm, shared, at(16), 16);
-        assert_eq!(seen(shared), 8, "a store brings its page");
+        assert_eq!(seen(shared), 9, "a store brings its page");
     });
     run(&sim, &mm, 1, private, || {
         assert_eq!(store(&sim, &mm, private, at(4), 40), [Outcome::Copied]);
@@ -352,6 +353,16 @@ fn a_read_brings_what_is_around_it() {
         assert!(seen(poor) < 7);
     });
     assert_eq!(peek(&sim, &mm, of, 9), Some(9));
+    // Pages 60 to 67, of which the last four are beyond the end.
+    map(&mm, shared, (660, 8), (of, 60), SHARED);
+    run(&sim, &mm, 0, shared, || {
+        let beyond = |page| Outcome::Refused(Refusal::Beyond(Va::new(at(page))));
+        assert_eq!(mm.fault(shared, Va::new(at(665)), Access::Write), beyond(665));
+        assert!(!there(shared, 660));
+        assert_eq!(mm.fault(shared, Va::new(at(665)), Access::Read), beyond(665));
+        let now = [660, 661, 662, 665].map(|page| there(shared, page));
+        assert_eq!(now, [true, true, false, false]);
+    });
 }
 
 /// A folio comes with one fault however the area lies to it, as far as the page's table reaches.

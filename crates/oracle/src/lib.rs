@@ -36,11 +36,13 @@ mod draw;
 mod host;
 mod likeness;
 mod machine;
+mod pool;
 mod program;
 mod reasons;
 mod run;
 mod shrink;
 mod side;
+mod turn;
 
 #[cfg(test)]
 mod tests;
@@ -48,6 +50,7 @@ mod tests;
 pub use call::{Answer, Arg, Base, Bases, Call, Name};
 pub use draw::sequence;
 pub use machine::Planted;
+pub use pool::{Compared as PoolCompared, PoolOracle, Step, What, steps};
 pub use program::program;
 pub use reasons::Reason;
 pub use run::{Compared, Difference, End};
@@ -58,6 +61,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use turn::Turn;
 
 /// Both sides, ready for sequences.
 #[derive(Debug)]
@@ -93,13 +97,17 @@ impl Oracle {
     /// The shortest sequence that was found to differ like this one.
     pub fn shrink(&self, calls: &[Call], difference: Difference) -> (Vec<Call>, Difference) {
         shrink::shrink(calls, difference, |calls| {
-            run::run(&self.program, &self.like, calls).ok().map(|(_, end)| end)
+            match run::run(&self.program, &self.like, calls).ok()? {
+                (_, End::Differs(difference)) => Some(difference),
+                _ => None,
+            }
         })
     }
 
     /// Carries out the sequences of seeds from `seed` on, each of `length` calls, until there were
     /// so many, on all CPUs. A difference ends it, shrunk.
     pub fn hunt(&self, calls: u64, seed: u64, length: usize) -> io::Result<Hunted> {
+        let _turn = Turn::shared()?;
         let next = AtomicU64::new(seed);
         let hunted = Mutex::new(Hunted::default());
         let threads = std::thread::available_parallelism().map_or(1, usize::from);

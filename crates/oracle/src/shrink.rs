@@ -1,17 +1,16 @@
 //! A sequence that differs, made short.
 
-use crate::call::Call;
-use crate::run::{Difference, End};
+use crate::run::Difference;
 
 /// Runs of the sequence that are spent on it, at most.
 const RUNS_MAX: usize = 600;
 
-/// Leaves calls out for as long as both sides still differ. `run` says how a sequence ends.
-pub(crate) fn shrink(
-    calls: &[Call],
+/// Leaves calls out for as long as both sides still differ. `run` says where, if they do.
+pub(crate) fn shrink<C: Clone>(
+    calls: &[C],
     difference: Difference,
-    mut run: impl FnMut(&[Call]) -> Option<End>,
-) -> (Vec<Call>, Difference) {
+    mut run: impl FnMut(&[C]) -> Option<Difference>,
+) -> (Vec<C>, Difference) {
     let mut best = (calls[..calls.len().min(difference.at + 1)].to_vec(), difference);
     let mut runs = 0;
     let mut chunk = best.0.len().div_ceil(2);
@@ -23,7 +22,7 @@ pub(crate) fn shrink(
             fewer.drain(at..(at + chunk).min(best.0.len()));
             runs += 1;
             match run(&fewer) {
-                Some(End::Differs(difference)) => {
+                Some(difference) => {
                     fewer.truncate(difference.at + 1);
                     best = (fewer, difference);
                     has_shrunk = true;

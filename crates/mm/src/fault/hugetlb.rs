@@ -1,9 +1,12 @@
 //! A fault in an area of huge pages: one leaf, one page of the pool.
 //!
 //! ```text
+//!   of an object ── it has a page: mapped, read-only in a private area (`object`); else, if private, as below
 //!   empty ───────── a reserved page, or one that nobody reserved ─▶ clear ─▶ publish
 //!   spent ───────── one that nobody reserved ────────────────┘
 //!   read-only ───── write: nobody else has the page ─▶ writable; else one that nobody reserved ─▶ keep, copy ─▶ publish
+//!                   of an object: the one that is reserved for the copy
+//!   lost ────────── none
 //! ```
 //!
 //! A page is cleared and copied by the face, outside of sections. The original of a copy is kept
@@ -13,15 +16,16 @@
 //!
 //! A program that gets no page is told so ([`Outcome::NoHugePage`]): there is no smaller size to
 //! step down to. The same goes for a child after a fork, which shares its parent's pages and has
-//! none reserved, and for a parent that writes to a page which it shares: the page stays as it is,
-//! readable for both.
+//! none reserved. A parent that has reservations and writes to a page which it shares gets that
+//! page: the face takes it away from all children (`Manager::take_from_others`), which find none
+//! there from then on, and no zeros in its place either.
 
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::flush::{Gather, Used};
-use crate::frame::Unmapped;
+use crate::frame::{Origin, Unmapped};
 use crate::memmap::Huge;
 use crate::pool::Ground;
-use crate::space::{Area, Flags, attrs, level_of};
+use crate::space::{Area, Flags, SPENT_BEHIND, attrs, is_lost, level_of};
 use crate::stock::{Event, NoTable, Stock};
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
@@ -97,7 +101,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Step::Need(Need::Clear(self.va, order));
         }
         match found.entry {
+            _ if is_lost(found.word) => Step::Done(Outcome::NoHugePage(order)),
             Entry::None if area.flags.has(Flags::OBJECT) => self.huge_of_object(area, order, found),
+            Entry::Soft(soft) if soft.kind == SoftKind::Other && area.flags.has(Flags::OBJECT) => {
+                self.huge_of_object(area, order, found)
+            }
             Entry::None if area.flags.reserved().is_some() => {
                 self.missing(area, found, Ground::Reserved)
             }
@@ -151,7 +159,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Maps a cleared page where there is none.
-    fn missing(&self, area: &Area, found: &Found, source: Ground) -> Step {
+    pub(super) fn missing(&self, area: &Area, found: &Found, source: Ground) -> Step {
         let order = area.flags.huge_order().expect("the area has huge pages");
         let level = level_of(order);
         let offer = match self.offered(order, source, None) {
@@ -171,9 +179,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Err(NoTable::Blocked(_)) => Step::Again,
             Ok(()) => match self.view.agree(&self.seen(area, level, found.word)) {
                 None => Step::Again,
+                // The object became shorter (fault::object::J5).
+                Some(_) if self.is_beyond(area) => Step::Again,
                 Some(agreed) => {
                     // References come before entries (frame::descriptor::D2).
-                    self.stock.enlist_huge(frames);
+                    self.stock.enlist_huge(frames, self.huge_origin(area, order));
                     let mut attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::ACCESSED;
                     if area.flags.has(Flags::WRITE) {
                         attrs = attrs | Attrs::WRITE | Attrs::DIRTY | Attrs::SOFT_DIRTY;
@@ -202,16 +212,19 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         // References to an exclusive page are walkers', or those of a copy that was begun when the
         // page was shared. A change of rights makes its entry writable without asking for them, so
-        // it is never copied (space::S5).
-        let is_ours =
-            || old.has(Attrs::EXCLUSIVE) || self.stock.references(head) == order.pages().get();
+        // it is never copied (space::S5). An object's page is never ours (object::O5).
+        let is_objects = self.is_objects(area, head);
+        let is_last = || self.stock.references(head) == order.pages().get();
+        let is_ours = || !is_objects && (old.has(Attrs::EXCLUSIVE) || is_last());
+        let is_reserved = is_objects && !old.has(SPENT_BEHIND) && area.flags.reserved().is_some();
+        let ground = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
         // Where entries are replaced in place, `reuse` has seen that the page is shared. Otherwise
         // that is certain only while the entry is broken.
         let breaks = self.stock.machine.rules().replace == Replace::BreakBeforeMake;
         let offer = if breaks && is_ours() {
             None
         } else {
-            match self.offered(order, Ground::Unreserved, Some(head)) {
+            match self.offered(order, ground, Some(head)) {
                 Ok(offer) if offer.filled != Filled::Copy => {
                     return self.keep_original(area, found, offer);
                 }
@@ -219,7 +232,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 Err(need) => return Step::Need(need),
             }
         };
-        let Some(agreed) = self.view.agree(&self.seen(area, level, found.word)) else {
+        let agreed = self.view.agree(&self.seen(area, level, found.word));
+        // Whose the page is was read before it was certain that the entry kept it.
+        let Some(agreed) = agreed.filter(|_| self.is_objects(area, head) == is_objects) else {
             self.offers.page.set(offer.or_else(|| self.offers.page.take()));
             return Step::Again;
         };
@@ -233,7 +248,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             let Some(mut taken) = offer.take() else { return found.word };
             let frames = taken.page.take().expect("an offer has a page").frames();
-            self.stock.enlist_huge(frames);
+            self.stock.enlist_huge(frames, self.huge_origin(area, order));
             offer.set(Some(taken));
             done.set(Some(Outcome::Copied));
             P::leaf(frames.start().pa(), level, rights)
@@ -256,6 +271,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             None => Step::Again,
         }
     }
+    /// Where a huge page is made that is the space's own.
+    fn huge_origin(&self, area: &Area, order: Order) -> Origin {
+        self.space.member.origin(self.va.align_down(order.bytes()), area.offset(self.stock))
+    }
+
     /// Sees to it that nobody writes to the page that was found, nor frees it, and has it copied
     /// outside of the section.
     fn keep_original(&self, area: &Area, found: &Found, mut offer: Offer) -> Step {

@@ -18,9 +18,15 @@
 //! - J3. The walker that takes a folio out of use (`split`) does so in the object's tables first,
 //!   and in those of its attachments then (rmap): by J1 no entry comes behind it.
 //! - J4. What comes with a page, where nothing is yet in the area and the page's table: the rest of
-//!   its folio, however the area lies to it; and behind a read what the object has of the aligned
-//!   64 KiB around. Pages side by side are published under one hold of the table's lock, by J1, all
-//!   of them or none. What is not had for them, such as the charge, ends nothing.
+//!   its folio, however the area lies to it; and with a read what the object has of the 64 KiB
+//!   around, which are aligned, or begin with the area. That comes with a read beyond the object's
+//!   end too, which is refused. Pages side by side are published under one hold of the table's
+//!   lock, by J1, all of them or none. What is not had for them, such as the charge, ends nothing.
+//! - J5. A private area of huge pages has a page of its own where the object has none, and a copy
+//!   where it was written; either is published while the table's lock is held and the object does
+//!   not end before it. A page of the object is mapped read-only and copied then: it is told from
+//!   the space's own by where it was made. It keeps the reservation of its place (space::S7), and
+//!   where that is spent the entry says so (`SPENT_BEHIND`).
 //!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
 //! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
@@ -29,13 +35,14 @@
 use super::{Access, Fault, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
 use crate::object::{FoundPage, Looked, look, place};
+use crate::pool::Ground;
 use crate::rmap::Attachment;
-use crate::space::{Agreed, Area, Flags, Seen, Space, SpaceId, attrs, level_of};
+use crate::space::{Agreed, Area, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of};
 use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
 use crate::zero;
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Level, Order, Va, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Va, VaRange};
 
 /// A read brings what the object has of so much around it, as on Linux (`fault_around_bytes`).
 const AROUND: Order = Order::new(4).expect("64 KiB");
@@ -64,7 +71,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Attachment::of(self.stock, area.attachment().expect("the area has an object"));
         let page = match self.page_of_object(attached) {
             Ok(page) => page,
-            Err(step) => return step,
+            Err(step) => {
+                if self.access != Access::Write && self.is_beyond(area) {
+                    self.share_before_end(area, attached, found);
+                }
+                return step;
+            }
         };
         if page.is_broken(self.stock) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
@@ -74,7 +86,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let step = self.share_what_fits(area, found, &page);
         if let Step::Done(Outcome::Mapped(order)) = step {
-            let range = self.company(&page, order);
+            let range = self.company(area, &page, order);
             range.into_iter().for_each(|range| self.share_company(area, attached, range));
         }
         step
@@ -172,7 +184,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Where pages are that come with one, of which `order` is mapped (J4), if they do.
-    fn company(&self, page: &FoundPage<'f, 'm, M, P>, order: Order) -> Option<VaRange> {
+    fn company(
+        &self,
+        area: &Area,
+        page: &FoundPage<'f, 'm, M, P>,
+        order: Order,
+    ) -> Option<VaRange> {
         let is_read = self.access != Access::Write;
         let before = page.frame.get() - page.folio.head(page.frame).get();
         let start = self.va.get().saturating_sub(before * FRAME_BYTES);
@@ -180,7 +197,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Va::new(start),
             self.va.add((page.folio.pages().get() - before) * FRAME_BYTES),
         )?;
-        let around = VaRange::sized(self.va.align_down(AROUND.bytes()), AROUND.bytes())?;
+        let around = self.around(area);
         match (order < page.folio, is_read && order < AROUND) {
             (false, false) => None,
             (true, false) => Some(folio),
@@ -188,6 +205,25 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             (true, true) => {
                 VaRange::new(folio.start().min(around.start()), folio.end().max(around.end()))
             }
+        }
+    }
+    /// What a read brings with it: 64 KiB that are aligned, or begin with the area.
+    fn around(&self, area: &Area) -> VaRange {
+        let first = self.va.align_down(AROUND.bytes()).max(area.range.start());
+        let all =
+            VaRange::sized(first, AROUND.bytes()).expect("user addresses end before the last");
+        all.intersect(area.range)
+    }
+    /// Maps what comes with a read beyond the end of the object: the page itself never does.
+    #[inline(never)]
+    fn share_before_end(&self, area: &Area, attached: Attachment<'_>, found: &Found) {
+        let around = self.around(area);
+        let object: &Space = record(self.stock.machine, attached.object().pa());
+        let first = place(attached, around.start());
+        let there = VaRange::sized(first, around.bytes()).expect("pages that an object can have");
+        let has_some = object.tables(self.stock).leaves(there).next().is_some();
+        if has_some && self.ensure(Level::BASE, found).is_ok() {
+            self.share_company(area, attached, around);
         }
     }
     /// Maps what the object has in a range, as far as it lies in the area and in the table of the
@@ -304,8 +340,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let object: &Space = record(stock.machine, attached.object().pa());
         let (tables, level) = (object.tables(stock), level_of(order));
         let there = tables.walk(at);
-        let Entry::Leaf { pa, .. } = there.entry else {
-            return self.ask_of_object(attached, at);
+        let is_shared = area.flags.has(Flags::SHARED);
+        let pa = match there.entry {
+            Entry::Leaf { pa, .. } => pa,
+            _ if is_shared => return self.ask_of_object(attached, at),
+            Entry::Soft(soft) if soft.is_waited_for() => return Step::Again,
+            _ => return self.huge_in_hole(area, found),
         };
         if self.is_broken(pa.frame()) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
@@ -315,7 +355,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
             Err(NoTable::Blocked(_)) => return Step::Again,
         }
-        let Some(agreed) = self.view.agree(&Seen::one(area, self.va, level, 0)) else {
+        let Some(agreed) = self.view.agree(&self.seen(area, level, found.word)) else {
             return Step::Again;
         };
         // No walker pins a pool's page: the lock of the object's table keeps it (J1).
@@ -327,11 +367,37 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         drop(locked);
         let is_writable = area.flags.has(Flags::WRITE);
         let write = if is_writable { Attrs::WRITE } else { Attrs::NONE };
-        let attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::TOUCHED | write;
-        agreed.repeat(P::leaf(pa, level, attrs | Attrs::SOFT_DIRTY));
+        let own = match (is_shared, found.word) {
+            (true, _) => Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY | write,
+            (false, 0) => Attrs::ACCESSED,
+            (false, _) => Attrs::ACCESSED | SPENT_BEHIND,
+        };
+        agreed.repeat(P::leaf(pa, level, attrs(area.flags) | own));
         self.space.count_huge(stock.machine.me(), order.pages().get());
         stock.count(Event::ObjectMapped);
-        Step::Done(Outcome::Mapped(order))
+        match is_shared || self.access != Access::Write {
+            true => Step::Done(Outcome::Mapped(order)),
+            false => Step::Again, // it is copied now
+        }
+    }
+    /// Maps a page of the space's own where the object has none.
+    fn huge_in_hole(&self, area: &Area, found: &Found) -> Step {
+        if self.is_beyond(area) {
+            return Step::Done(Outcome::Refused(Refusal::Beyond(self.va)));
+        }
+        let is_reserved = found.word == 0 && area.flags.reserved().is_some();
+        self.missing(area, found, if is_reserved { Ground::Reserved } else { Ground::Unreserved })
+    }
+    /// Whether the object that the area maps, if it maps one, ends before the address.
+    pub(super) fn is_beyond(&self, area: &Area) -> bool {
+        let Some(name) = area.attachment() else { return false };
+        let attached = Attachment::of(self.stock, name);
+        let object: &Space = record(self.stock.machine, attached.object().pa());
+        place(attached, self.va) >= object.object_end()
+    }
+    /// Whether a huge page that was found in an area is the object's, and no copy.
+    pub(super) fn is_objects(&self, area: &Area, head: Frame) -> bool {
+        area.flags.has(Flags::OBJECT) && self.stock.origin(head).tree != self.space.member.tree()
     }
     /// Has the face make a page of an object at an address of its space.
     fn ask_of_object(&self, attached: Attachment<'_>, at: Va) -> Step {

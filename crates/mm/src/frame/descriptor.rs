@@ -5,7 +5,7 @@
 //!   word 1   pins (24) │ entries (40): base pages mapped, one per entry (`References`)
 //!   word 2, 3  links of the list that a head is on: idle huge pages, folios that wait to be split (`Link`);
 //!              of the first page of kernel memory: its place in the queue of what is to be freed (`vmap`)
-//!   word 4, 5  where an anonymous folio was made (`Origin`)
+//!   word 4, 5  where an anonymous folio or a huge page in use was made (`Origin`)
 //!   word 6      of any frame of a folio that is held: its holder's count
 //!   word 7      of a folio whose size was guessed: what is known of its use (`Guess`)
 //! ```
@@ -38,7 +38,7 @@ pub(crate) enum Link {
     Before = 3,
 }
 
-/// The first of the words that say where an anonymous folio was made.
+/// The first of the words that say where an anonymous folio or a huge page in use was made.
 pub(crate) const ORIGIN: u64 = 4;
 /// The word that the holder of a folio counts in.
 pub(crate) const TALLY: u64 = 6;

@@ -282,9 +282,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Takes advice about a range.
     pub fn advise(&self, id: SpaceId, range: VaRange, advice: Advice) -> Result<(), RangeError> {
-        {
+        let dropped = {
             let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-            space::advise(&self.stock, &space, range, advice, &mut Steps::at_the_face())?;
+            space::advise(&self.stock, &space, range, advice, &mut Steps::at_the_face())?
+        };
+        if dropped > 0 {
+            self.regain(id, range, self.surplus());
         }
         self.collect();
         match advice {
@@ -344,8 +347,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let mut outside = Outside::at_the_face();
         let outcome = match self.look(id, demand, &mut outside) {
             Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => {
-                let _looking = self.stock.last_look(&mut outside); // fault::E7
-                self.look(id, demand, &mut outside)
+                let looking = self.stock.last_look(&mut outside); // fault::E7
+                let last = self.look(id, demand, &mut outside);
+                drop(looking);
+                match last {
+                    Outcome::NoHugePage(order) if self.take_from_others(id, demand, order) => {
+                        self.look(id, demand, &mut outside)
+                    }
+                    last => last,
+                }
             }
             outcome => outcome,
         };

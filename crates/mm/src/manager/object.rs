@@ -81,20 +81,34 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn resize_object(&self, id: ObjectId, pages: Pages) -> Result<(), RangeError> {
         let done = {
             let object = id.pin(&self.stock).ok_or(RangeError::NoObject)?;
-            object::resize(&self.stock, &object, pages, &mut Steps::at_the_face())
+            let done = object::resize(&self.stock, &object, pages, &mut Steps::at_the_face());
+            self.regain_of(&object);
+            done
         };
         self.collect();
         done
     }
     /// Drops pages of an object from `from` to before `to`: a program or kernel that looks at one
-    /// next finds zeros. Private copies stay.
+    /// next finds zeros. Private copies stay, but for copies of huge pages, which go.
     pub fn punch_object(&self, id: ObjectId, from: Pages, to: Pages) -> Result<(), RangeError> {
         let done = {
             let object = id.pin(&self.stock).ok_or(RangeError::NoObject)?;
-            object::punch(&self.stock, &object, (from, to), &mut Steps::at_the_face())
+            let done = object::punch(&self.stock, &object, (from, to), &mut Steps::at_the_face());
+            self.regain_of(&object);
+            done
         };
         self.collect();
         done
+    }
+    /// Sees to the reservations of places whose copies went with pages of an object.
+    fn regain_of(&self, object: &Space) {
+        if object.object_huge().is_none() {
+            return;
+        }
+        let surplus = self.surplus();
+        for id in object::spaces(&self.stock, object) {
+            self.regain(id, space::user_half::<P>(), surplus);
+        }
     }
     /// How many pages an object has room for.
     pub fn object_room(&self, id: ObjectId) -> Option<Pages> {
@@ -110,9 +124,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Puts an area into a space that maps an object from its page `first` on. With
     /// [`Flags::SHARED`](space::Flags::SHARED) what is written goes to the object; without, a page
     /// is copied when it is first written. It may reach beyond the object, but not beyond what any
-    /// object can have: such pages are refused when they are touched. Huge pages are mapped shared,
-    /// and those of the range that are missing are reserved for the object, unless the request says
-    /// `NORESERVE`; where that fails, what was at a fixed place is unmapped by then.
+    /// object can have: such pages are refused when they are touched. Of huge pages that are mapped
+    /// shared, those of the range that are missing are reserved for the object; of those that are
+    /// mapped privately, as many as the range has are reserved for copies; unless the request says
+    /// `NORESERVE`. Where the first fails, what was at a fixed place is unmapped by then.
     pub fn map_object(
         &self,
         id: SpaceId,
@@ -125,9 +140,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let asked = as_mapped(request, huge, first)?;
         object::check_mapped::<P>(first, Pages::new(request.bytes.get().div_ceil(FRAME_BYTES)))?;
         let (part, steps) = ((&*of, first.get()), &mut Steps::at_the_face());
+        let reserved = self.reserve_pages(&space, &asked)?;
         let mut done = space::map_object(&self.stock, &space, &asked, part, steps);
+        if let (Some((order, pages)), Err(_)) = (reserved, &done) {
+            self.pools().unreserve(order, pages);
+        }
         if let (Ok(range), Some(order)) = (done, huge)
             && !request.flags.has(Flags::NORESERVE)
+            && request.flags.has(Flags::SHARED)
             && let Err(why) = self.reserve_in(&of, order, (first, range))
         {
             let gone = space::unmap(&self.stock, &space, range, &mut Steps::at_the_face());
@@ -252,14 +272,14 @@ fn as_mapped(
         return Err(MapError::Flags(flags));
     }
     let Some(order) = huge else { return Ok(*request) };
-    // A private page of a pool would be reserved by the area.
-    let size = Flags::huge(order).filter(|_| flags.has(Flags::SHARED));
-    let size = size.ok_or(MapError::Flags(flags))?;
+    let size = Flags::huge(order).ok_or(MapError::Flags(flags))?;
     if !first.get().is_multiple_of(order.pages().get()) {
         let va = Va::new(first.get().saturating_mul(FRAME_BYTES));
         return Err(RangeError::Cuts(va, order.bytes()).into());
     }
-    Ok(MapRequest { flags: flags.with(size).with(Flags::NORESERVE), ..*request })
+    // What is shared is the object's to reserve, and copies are the area's (object::O6).
+    let none = if flags.has(Flags::SHARED) { Flags::NORESERVE } else { Flags::NONE };
+    Ok(MapRequest { flags: flags.with(size).with(none), ..*request })
 }
 
 /// Whether a fault in an object's space brought its page; else how it ended.

@@ -28,11 +28,15 @@
 //! - O4. An object is there as long as it has its name or an attachment; the call that takes the
 //!   last of both ends it (space::names::B2).
 //! - O5. What a program writes to a private area is never the object's: entries of object pages in
-//!   such an area are not writable (space::S5), and a copy is the space's own.
+//!   such an area are not writable (space::S5), and a copy is the space's own. Whose a huge page is
+//!   says its origin, from when it is mapped first until it is back in the pool.
 //! - O6. Of an object of huge pages the areas of its space say what is reserved: none of its pages
 //!   at first; those of a range that is mapped, from then on. An empty entry stands for a
 //!   reservation there (space::S7), which stays when all programs have unmapped it, goes where the
-//!   object becomes shorter or ends, and is used up where its page is punched out.
+//!   object becomes shorter or ends, and is used up where its page is punched out. Only what is
+//!   mapped shared is reserved so. A private area has reservations of its own, for copies and for
+//!   pages where the object has none (space::S7, fault::object::J5); a copy goes with the page of
+//!   the object, where that is punched out or cut off.
 //!
 //! **Locking.** The writer of the object's space, for its areas and tables. It is let go before an
 //! attachment is gone over, with the writer of the attachment's space: a caller that maps an object
@@ -48,7 +52,9 @@ mod look;
 pub(crate) use look::{FoundPage, Looked, look, place};
 
 use crate::rmap::Pin;
-use crate::space::{self, Copies, Flags, MapError, ObjectId, RangeError, Reserving, Space, Steps};
+use crate::space::{
+    self, Copies, Flags, MapError, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
+};
 use crate::stock::Stock;
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -121,7 +127,7 @@ pub(crate) fn resize<M: Machine, P: Paging>(
 }
 
 /// Drops the pages `from..to` of an object, as far as it has room for them. Copies of them that
-/// programs have stay.
+/// programs have stay, but for those of huge pages.
 pub(crate) fn punch<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     object: &Space,
@@ -130,7 +136,9 @@ pub(crate) fn punch<M: Machine, P: Paging>(
 ) -> Result<(), RangeError> {
     let _cutting = object.cutting().lock(stock.machine, steps.outside());
     let hole = space::drop_object(stock, object, range::<P>(from, to)?, steps)?;
-    zap_attached(stock, object, hole, Copies::Stay, steps);
+    // As in Linux, copies of huge pages do not outlive what they were copied from.
+    let copies = if object.object_huge().is_some() { Copies::Go } else { Copies::Stay };
+    zap_attached(stock, object, hole, copies, steps);
     Ok(())
 }
 
@@ -163,6 +171,24 @@ pub(crate) fn unmap<M: Machine, P: Paging>(
     if let Ok(range) = range::<P>(from, to) {
         zap_attached(stock, object, range, Copies::Stay, steps);
     }
+}
+
+/// The spaces that map an object. One may come several times, and may be at its end.
+pub(crate) fn spaces<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    object: &'s Space,
+) -> impl Iterator<Item = SpaceId> + use<'s, 'm, M, P> {
+    let mut at: Option<Pin<'m>> = object.member.first_attachment(stock);
+    core::iter::from_fn(move || {
+        loop {
+            let pin = at.take()?;
+            at = pin.behind(stock);
+            let _reading = stock.reading();
+            if let Some(id) = SpaceId::found(stock, pin.frame()) {
+                return Some(id);
+            }
+        }
+    })
 }
 
 /// Takes what spaces have of a range of an object out of their tables (O3).

@@ -117,6 +117,14 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         done
     }
 
+    /// Reserves up to `most` of the pages that are free; says how many.
+    pub(crate) fn reserve_free(&self, order: Order, most: u64) -> u64 {
+        let open = self.open(self.pool(order).expect("a size of huge pages"));
+        let count = most.min(open.unreserved());
+        open.reserve(count);
+        count
+    }
+
     /// Takes a page to be mapped.
     pub(crate) fn take(&self, order: Order, source: Ground) -> Taken {
         self.collect();

@@ -4,6 +4,7 @@ use super::shelf::Open;
 use super::*;
 use crate::Manager;
 use crate::fault::Policy;
+use crate::frame::Origin;
 use crate::manager::Setup;
 use crate::memmap::Huge;
 use crate::table::X86_64;
@@ -76,7 +77,7 @@ fn a_page_that_came_back_is_taken() {
 /// As a fault does that maps the page.
 fn hand_out(pools: &Pools<'_, '_, Sim, X86_64<4>>, huge: Huge) -> Frame {
     let frames = huge.frames();
-    pools.stock.enlist_huge(frames);
+    pools.stock.enlist_huge(frames, Origin::from_words([0; 2]));
     frames.start()
 }
 

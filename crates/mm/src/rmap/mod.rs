@@ -58,4 +58,4 @@ mod walk;
 
 pub(crate) use attachment::{Attachment, AttachmentName, Distances};
 pub(crate) use tree::{Last, Member, Pin};
-pub(crate) use walk::relatives;
+pub(crate) use walk::{family, relatives};

@@ -83,6 +83,20 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     })
 }
 
+/// The spaces of a member's fork tree, each pinned. The caller has the member's space pinned, which
+/// keeps the fork tree's record.
+pub(crate) fn family<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    member: &Member,
+) -> impl Iterator<Item = Pin<'m>> + use<'s, 'm, M, P> {
+    let mut at = Member::in_frame(stock, member.tree()).first(stock);
+    core::iter::from_fn(move || {
+        let pin = at.take()?;
+        at = pin.behind(stock);
+        Some(pin)
+    })
+}
+
 /// The space in `frame`, if it is one of the fork tree. Another one may be there by now; as a place
 /// to begin it is as good.
 fn creator<'m, M: Machine, P: Paging>(

@@ -45,15 +45,17 @@ pub enum Advice {
     Tag(u64),
 }
 
-/// Carries advice out, but for the two kinds of populating, which are the face's (they fault).
+/// Carries advice out, but for the two kinds of populating, which are the face's (they fault). Says
+/// how many places lost a huge page, whose reservations are the face's too (`huge::regain`).
 pub(crate) fn advise<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,
     advice: Advice,
     steps: &mut Steps,
-) -> Result<(), RangeError> {
+) -> Result<u64, RangeError> {
     check::<P>(range)?;
+    let mut dropped = 0;
     let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, range, |_| Ok(()))?;
     match advice {
@@ -82,7 +84,11 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         }
         Advice::Tag(tag) => change(&|area| (area.flags, tag))?,
         Advice::UserfaultDisarm => flags(Flags::NONE, Flags::USERFAULT)?,
-        Advice::DontNeed => Zap::new(stock, space, Guards::Keep).range(&mut gather, range, steps),
+        Advice::DontNeed => {
+            let zap = Zap::new(stock, space, Guards::Keep);
+            zap.range(&mut gather, range, steps);
+            dropped = zap.kept();
+        }
         Advice::Free => {
             let clean = |old: Attrs| old.without(Attrs::DIRTY);
             change_entries(stock, space, range, &mut gather, steps, clean);
@@ -101,7 +107,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         }
     }
     gather.flush();
-    Ok(())
+    Ok(dropped)
 }
 
 /// Charges the tables that base entries of all of `range` need and that are not there. The holder

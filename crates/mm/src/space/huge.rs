@@ -1,25 +1,30 @@
 //! Areas of huge pages: what a pool reserves for them, and that no page is cut.
 //!
 //! ```text
-//!   entry of a reserved area:   0 ─fault─▶ leaf ─dropped, area kept─▶ SPENT ─fault─▶ leaf      area gone: every 0 that is
-//!                               reserved                                    not reserved               found gives one back
+//!   entry of a reserved area:   0 ─fault─▶ leaf ─dropped, area kept─▶ DROPPED ─▶ SPENT ─fault─▶ leaf      area gone: every 0 that is
+//!                               reserved      ▲                          │         not reserved               found gives one back
+//!                                  ▲          └──────────────────────────│─────────────┘
+//!                                  └───── a page is free, none surplus ──┘
+//!   private, of an object:      0 ─fault─▶ the object's leaf, reserved ─written─▶ its own leaf      SPENT ─▶ the object's, SPENT_BEHIND
+//!   of a child:              leaf ─the parent wants it─▶ LOST
 //! ```
 //!
 //! How many reservations an area still has is written nowhere: it is the number of its empty
-//! entries.
+//! entries, and of those that map an object's page without `SPENT_BEHIND`.
 
 use super::area::{Flags, PAGE};
 use super::attach;
 use super::error::{MapError, RangeError};
+use super::places::{DROPPED, SPENT};
 use super::record::Space;
 use super::steps::Steps;
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::Stock;
 use crate::sync::Outside;
-use crate::table::{Paging, Prune, Tables};
+use crate::table::{Entry, Paging, Prune, Tables};
 use foliant_machine::Machine;
-use foliant_units::{Bytes, Level, Order, Va, VaRange};
+use foliant_units::{Bytes, Frame, Level, Order, Va, VaRange};
 
 /// The level of leaves that map folios or huge pages of `order`.
 pub(crate) fn level_of(order: Order) -> Level {
@@ -94,6 +99,102 @@ pub(super) fn clear_reserved<'s, 'm, M: Machine, P: Paging>(
     }
 }
 
+/// Entries of `range` whose page of `order` was dropped and whose reservation is in the balance, in
+/// areas that have reservations.
+pub(crate) fn dropped<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    (range, order): (VaRange, Order),
+    steps: &mut Steps,
+) -> u64 {
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    let mut count = 0;
+    each_dropped(stock, space, (range, order), steps, || {
+        count += 1;
+        DROPPED
+    });
+    count
+}
+/// Gives such entries a reservation, as long as there are some of `have`, which the caller holds;
+/// those of the others are spent. Says how many were used.
+pub(crate) fn regain<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    (range, order): (VaRange, Order),
+    have: u64,
+    steps: &mut Steps,
+) -> u64 {
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    let mut used = 0;
+    each_dropped(stock, space, (range, order), steps, || {
+        let has = used < have;
+        used += u64::from(has);
+        if has { 0 } else { SPENT }
+    });
+    used
+}
+/// Replaces each such entry. The caller holds the writer.
+fn each_dropped<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    (range, order): (VaRange, Order),
+    steps: &mut Steps,
+    mut becomes: impl FnMut() -> u64,
+) {
+    let tables: Tables<'_, M, P> = space.tables(stock);
+    let areas = space.areas.overlapping(stock.machine, range);
+    for area in areas.filter(|area| area.flags.reserved() == Some(order)) {
+        let piece = area.range.intersect(range);
+        let mut va = piece.start();
+        while va < piece.end() {
+            steps.take(stock.machine, 1);
+            if let Ok(locked) = tables.lock(va, level_of(order)) {
+                let slot = locked.index_of(va);
+                if locked.get(slot) == DROPPED {
+                    locked.set(slot, becomes());
+                }
+            }
+            va = va.add(order.bytes().get());
+        }
+    }
+}
+
+/// The page of its own that a space with reservations has at `va`, if it has one.
+pub(crate) fn owned<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    va: Va,
+    order: Order,
+) -> Option<Frame> {
+    let area = space.areas.find(stock.machine, va)?;
+    let Entry::Leaf { pa, .. } = space.tables(stock).walk(va).entry else { return None };
+    let is_own = || stock.origin(pa.frame()).tree == space.member.tree();
+    (area.flags.reserved() == Some(order) && is_own()).then(|| pa.frame())
+}
+/// Takes the page `head` away from a space without reservations that has it at `va`, and sees to it
+/// that no other page comes there. Says whether it had the page.
+pub(crate) fn take_away<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    (va, order): (Va, Order),
+    head: Frame,
+    steps: &mut Steps,
+) -> bool {
+    let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    let area = space.areas.find(stock.machine, va);
+    let flags = area.map_or(Flags::NONE, |area| area.flags);
+    let is_without = flags.huge_order() == Some(order) && flags.reserved().is_none();
+    if !is_without || flags.has(Flags::SHARED) {
+        return false;
+    }
+    let place = VaRange::sized(va.align_down(order.bytes()), order.bytes());
+    let place = place.expect("an area of huge pages is aligned");
+    let had = Zap::new(stock, space, Guards::Keep).lose(&mut gather, place, head, steps);
+    gather.flush();
+    had
+}
+
 /// Takes empty tables out of the place of a huge page: a fault of an area that is gone can leave
 /// one behind. The caller is in no reader's section.
 pub(crate) fn clear_way<M: Machine, P: Paging>(
@@ -136,7 +237,6 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::zap::SPENT;
     use crate::table::{Entry, Slot, Soft, SoftKind, Sv39, X86_64};
 
     #[test]

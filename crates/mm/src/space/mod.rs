@@ -30,8 +30,11 @@
 //! - S6. A `Breaking` word or a migration entry is replaced by the CPU that wrote it alone; any
 //!   other CPU that meets one lets go of the table and tries again.
 //! - S7. In an area of huge pages there are entries of that size only. Where the area has
-//!   reservations, every empty entry stands for one reservation of the pool; a *spent* entry stands
-//!   where the reservation was used and the page dropped again.
+//!   reservations, every empty entry stands for one reservation of the pool, and so does an
+//!   object's page in a private area, whose copy the reservation is for; a *spent* entry stands
+//!   where the reservation was used and the page dropped again. The face asks for a reservation in
+//!   the place of a page that an operation dropped (`huge::regain`): there is one unless pages were
+//!   surplus, or others were faster.
 //! - S8. An area's rights stay below its ceiling, the most that it may ever have. The ceiling is
 //!   one of its properties: it goes with the area where that is moved, cut or forked, no operation
 //!   raises it, and areas with different ceilings do not become one. The ceiling of kernel memory
@@ -76,6 +79,7 @@ mod life;
 mod names;
 mod object;
 mod ops;
+mod places;
 mod record;
 mod remap;
 mod seen;
@@ -98,13 +102,16 @@ pub use remap::{Move, RemapError};
 pub(crate) use advise::advise;
 pub(crate) use attach::{Copies, zap_attached};
 pub(crate) use fork::fork;
-pub(crate) use huge::{check as check_huge, clear_way, level_of};
+pub(crate) use huge::{
+    check as check_huge, clear_way, dropped, level_of, owned, regain, take_away,
+};
 pub(crate) use kernel::map_kernel;
 pub(crate) use life::{EndError, create, end};
 pub(crate) use object::{
     Reserving, collect, create_object, drop_object, reserve_object, resize_object, unname,
 };
 pub(crate) use ops::{grow, has_place, map, map_object, protect, unmap};
+pub(crate) use places::{SPENT_BEHIND, is_lost};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
 pub(crate) use seen::{Agreed, Seen, SeenTables};

@@ -4,6 +4,7 @@
 //!   word ─▶ Zap: 0, a guard, a spent entry ─▶ Zapped, run by run: noted, uncharged, and a drop of n references for each folio
 //! ```
 
+use super::places::{DROPPED, LOST, SPENT, SPENT_BEHIND};
 use super::record::Space;
 use super::steps::Steps;
 use super::walk;
@@ -17,9 +18,6 @@ use crate::table::{
 use core::cell::Cell;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Level, Order, Pa, Pages, Va, VaRange};
-
-/// Stands where a reserved page was and was dropped: the next one is not reserved.
-pub(super) const SPENT: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
 
 /// What becomes of guard entries in the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +105,19 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         self.edit::<1>(gather, range, &OfObject { zap: self, object }, steps);
         gather.settle();
     }
+    /// Takes a huge page away where a place of `range` has it, so that no other page comes there.
+    /// Says whether one had it.
+    pub(super) fn lose(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        head: Frame,
+        steps: &mut Steps,
+    ) -> bool {
+        self.edit::<1>(gather, range, &Losing { zap: self, head }, steps);
+        gather.settle();
+        self.kept() > 0
+    }
     /// Takes out what `edit` says, in runs of at most so many words.
     fn edit<const MOST: usize>(
         &self,
@@ -136,6 +147,21 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     fn is_huge(&self, frame: Frame) -> bool {
         self.stock.identity(frame).kind() == Kind::Huge
     }
+    /// Whether the reservation of the place of a huge page was used, in an area that has any: that
+    /// of an object's page in a private area was not, unless its entry says so.
+    fn is_used(&self, head: Frame, attrs: Attrs) -> bool {
+        attrs.has(SPENT_BEHIND) || self.stock.origin(head).tree == self.space.member.tree()
+    }
+    /// What stands in the place of a huge page that was dropped, in an area that has reservations.
+    #[inline(never)] // most pages are small
+    fn left_of_huge(&self, head: Frame, attrs: Attrs) -> u64 {
+        match self.stock.origin(head).tree == self.space.member.tree() {
+            true if self.space.object_huge().is_some() => SPENT, // the page of an object
+            true => DROPPED,
+            false if attrs.has(SPENT_BEHIND) => SPENT,
+            false => 0,
+        }
+    }
     fn is_reserved(&self, va: Va) -> bool {
         let area = self.space.areas.find(self.stock.machine, va);
         area.is_some_and(|area| area.flags.reserved().is_some())
@@ -162,7 +188,7 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
         }
         let is_huge = || self.is_huge(pa.frame()) && self.is_reserved(at.va);
         let is_kept = self.guards == Guards::Keep && !attrs.has(Attrs::SPECIAL);
-        Verdict::Take(if is_kept && is_huge() { SPENT } else { 0 })
+        Verdict::Take(if is_kept && is_huge() { self.left_of_huge(pa.frame(), attrs) } else { 0 })
     }
     #[inline(always)]
     fn rewrite(&self, at: At, word: u64) -> u64 {
@@ -203,6 +229,24 @@ impl<M: Machine, P: Paging> Edit<P> for OfObject<'_, '_, '_, M, P> {
             true => self.zap.leaf(at, word, pa, attrs),
             false => Verdict::Keep,
         }
+    }
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
+        self.zap.soft(at, soft)
+    }
+}
+
+/// Takes one huge page out for good.
+struct Losing<'o, 'z, 'm, M: Machine, P: Paging> {
+    zap: &'o Zap<'z, 'm, M, P>,
+    head: Frame,
+}
+
+impl<M: Machine, P: Paging> Edit<P> for Losing<'_, '_, '_, M, P> {
+    fn ignores(&self) -> u64 {
+        self.zap.ignores()
+    }
+    fn leaf(&self, _: At, _: u64, pa: Pa, _: Attrs) -> Verdict {
+        if pa.frame() == self.head { Verdict::Take(LOST) } else { Verdict::Keep }
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
         self.zap.soft(at, soft)
@@ -253,7 +297,7 @@ impl<'m, M: Machine, P: Paging, const MOST: usize> Sink<M, P> for Zapped<'_, '_,
         } else {
             let each = Pages::new(pages.get() / u64::from(run.count));
             (0..run.count).for_each(|n| {
-                self.large(pa.frame().add(Pages::new(each.get() * u64::from(n))), each);
+                self.large(pa.frame().add(Pages::new(each.get() * u64::from(n))), each, attrs);
             });
         }
         stock.each_folio(pa.frame(), pages, |head, order, n| {
@@ -316,11 +360,11 @@ impl<M: Machine, P: Paging, const MOST: usize> Zapped<'_, '_, '_, M, P, MOST> {
         });
     }
     /// Counts what goes with the leaf of a whole large page.
-    fn large(&mut self, head: Frame, pages: Pages) {
+    fn large(&mut self, head: Frame, pages: Pages, attrs: Attrs) {
         let Zap { stock, space, kept, .. } = self.zap;
         let me = stock.machine.me();
         if self.zap.is_huge(head) {
-            kept.set(kept.get() + 1);
+            kept.set(kept.get() + u64::from(self.zap.is_used(head, attrs)));
             space.uncount_huge(me, pages.get());
         } else {
             space.uncharge(me, pages.get());

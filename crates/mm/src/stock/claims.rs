@@ -319,9 +319,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.uncount_size(order, SizeEvent::NrAnon);
     }
 
-    /// Hands a huge page to a user, with references for a leaf to it. The caller maps it next.
-    pub(crate) fn enlist_huge(&self, frames: FrameRange) {
+    /// Hands a huge page to a user, with references for a leaf to it, made at `origin`. The caller
+    /// maps it next.
+    pub(crate) fn enlist_huge(&self, frames: FrameRange, origin: Origin) {
         let head = frames.start();
+        self.set_origin(head, origin);
         self.set_references(head, frames.pages().get());
         self.machine.owned(frames, Owner::User);
     }
