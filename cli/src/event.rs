@@ -127,6 +127,33 @@ enum Kind<'e> {
         /// What the fault was for the kernel.
         standing: Standing,
     },
+    /// What is known of an object: memory that several areas map.
+    Object {
+        /// Its number, given out in order of appearance.
+        object: u32,
+        /// Where it comes from: `anonymous`, `file in memory`, `System V`.
+        backing: &'static str,
+        /// How many pages of 4 KiB it has room for.
+        room_pages: u64,
+        /// Pages that are in it, in bytes from its beginning.
+        present: Vec<Range>,
+    },
+    /// The areas in the range map an object.
+    Attach {
+        /// The range.
+        range: Range,
+        /// The object's number.
+        object: u32,
+        /// The object's page at the start of the range.
+        first_page: u64,
+    },
+    /// A call took pages out of an object.
+    Punch {
+        /// The object's number.
+        object: u32,
+        /// Which, in bytes from its beginning.
+        pages: Range,
+    },
     /// What the area that holds the range is called.
     Name {
         /// The range.
@@ -300,6 +327,18 @@ pub(crate) fn line(event: &trace::Event) -> Line<'_> {
             standing: fault.standing.into(),
         },
         trace::EventKind::Name { range, name } => named(*range, name),
+        trace::EventKind::Object { object, backing, room, present } => Kind::Object {
+            object: object.0,
+            backing: backing.name(),
+            room_pages: *room,
+            present: present.iter().map(|range| Range::from(*range)).collect(),
+        },
+        trace::EventKind::Attach { range, object, first } => {
+            Kind::Attach { range: (*range).into(), object: object.0, first_page: *first }
+        }
+        trace::EventKind::Punch { object, pages } => {
+            Kind::Punch { object: object.0, pages: (*pages).into() }
+        }
     };
     Line { time_ns: event.time_ns, thread: event.thread.0, space: event.space.0, event: kind }
 }

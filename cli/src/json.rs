@@ -32,8 +32,10 @@ pub(crate) struct File {
     kernel: String,
     /// All page faults that Linux took.
     recorded_faults: u64,
-    /// Those in private memory without a file, which a policy can change.
+    /// Those in private memory without a file.
     recorded_anonymous_faults: u64,
+    /// Those in shared memory that the replay has: memory without a file, files in memory, System V.
+    recorded_shared_faults: u64,
     /// The others.
     other_faults: u64,
     /// Faults in memory that the recording knows nothing of; they are among the others.
@@ -65,6 +67,8 @@ pub(crate) struct Policy {
     name: String,
     /// Faults in private memory without a file.
     anonymous_faults: u64,
+    /// Faults in shared memory that is replayed.
+    shared_faults: u64,
     /// How often a fault took a smaller folio for want of a block.
     fallbacks: u64,
     /// Pages that were moved to make blocks whole.
@@ -108,6 +112,7 @@ pub(crate) fn file(replayed: &replayed::Replayed<'_>) -> File {
         kernel: about.header.kernel.clone(),
         recorded_faults: plan.recorded_faults,
         recorded_anonymous_faults: plan.recorded_anonymous_faults,
+        recorded_shared_faults: plan.recorded_shared_faults,
         other_faults: plan.other_faults(),
         stray_faults: plan.stray_faults,
         lost: about.trailer.lost,
@@ -126,6 +131,7 @@ fn policy(row: &Row, base: &Row) -> Policy {
     Policy {
         name: row.choice.to_string(),
         anonymous_faults: row.anonymous_faults,
+        shared_faults: row.shared_faults,
         fallbacks: row.fallbacks,
         moved_pages: row.moved_pages,
         compaction_ns: row.compaction.0,

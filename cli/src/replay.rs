@@ -8,7 +8,7 @@ use crate::terminal::{entry, prose};
 use crate::{document, json, progress, replayed};
 use foliant::fault::Defrag;
 use foliant_sim::CostModel;
-use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
+use foliant_trace::replay::{Choice, Plan, Row, Settings, Shared, replay_all};
 use foliant_trace::{About, Budget};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -31,7 +31,8 @@ pub(crate) fn run(args: &Replay) -> Done {
     let mut files = Vec::new();
     for path in &args.files {
         let file = File::open(path).map_err(|e| Failure::reading(path, e.into()))?;
-        let (about, plan) = planned(path, BufReader::new(file), &args.trust.budget())?;
+        let (about, plan) =
+            planned(path, BufReader::new(file), Shared::Replayed, &args.trust.budget())?;
         let settings = settings(&args.machine, &about, kept::chosen(args.machine.model)?);
         let (base, rows) = rows(path, &plan, &args.rows.choices(), &settings)?;
         let name = path.display().to_string();
@@ -59,8 +60,13 @@ fn heed(machine: &Machine) -> Done {
 }
 
 /// Reads a recording and plans its replay.
-pub(crate) fn planned(path: &Path, input: impl Read, budget: &Budget) -> Done<(About, Plan)> {
-    Plan::read(input, budget).map_err(|e| Failure::planning(path, e))
+pub(crate) fn planned(
+    path: &Path,
+    input: impl Read,
+    shared: Shared,
+    budget: &Budget,
+) -> Done<(About, Plan)> {
+    Plan::read(input, shared, budget).map_err(|e| Failure::planning(path, e))
 }
 
 pub(crate) fn settings(machine: &Machine, about: &About, model: CostModel) -> Settings {
@@ -98,7 +104,7 @@ fn rows(
 
 /// That recording.
 pub(crate) fn shipped() -> Done<(About, Plan)> {
-    planned(Path::new(SHIPPED_NAME), SHIPPED, &Budget::default())
+    planned(Path::new(SHIPPED_NAME), SHIPPED, Shared::Replayed, &Budget::default())
 }
 
 /// What the bare command shows: a table of the recording that came with it.

@@ -39,7 +39,7 @@ pub(crate) fn text(replayed: &Replayed<'_>) -> String {
         let is_best = best == Some(row.choice);
         let mut cells = vec![
             format!("{}{}", row.choice, if is_best { " *" } else { "" }),
-            count(row.anonymous_faults),
+            count(row.faults()),
             format!("{:.1}", row.kernel.0 as f64 / 1e6),
             format!("{:.3}", row.kernel_ratio(base)),
             mib(row.peak.get()),
@@ -70,10 +70,14 @@ pub(crate) fn text(replayed: &Replayed<'_>) -> String {
         ));
     }
     if both_peaks {
-        text += &prose(
+        let measured = match plan.recorded_shared_faults {
+            0 => "; that is what check measures",
+            _ => "; check measures what of it is anonymous",
+        };
+        text += &prose(&format!(
             "\npeak: what is held by all processes together, each page once. mapped: what they map, a page that is shared once \
-             for each of them, and of a folio only what is still mapped; that is what check measures.",
-        );
+             for each of them, and of a folio only what is still mapped{measured}."
+        ));
     }
     if best.is_some() {
         let percent = (PEAK_RATIO_MOST - 1.0) * 100.0;
@@ -97,9 +101,9 @@ fn heading(replayed: &Replayed<'_>) -> String {
         share => format!(", {share} % of it fragmented, defrag {}", settings.defrag),
     };
     text += &fitted(&format!(
-        "{} faults recorded, {} of them in anonymous memory; replayed on {} CPUs with {} MiB{fragmented}, model {}",
+        "{} faults recorded, {}; replayed on {} CPUs with {} MiB{fragmented}, model {}",
         count(plan.recorded_faults),
-        count(plan.recorded_anonymous_faults),
+        replayable(plan),
         settings.cpus,
         count(settings.memory_for(plan).get() >> 20),
         caption(&settings.model),
@@ -111,6 +115,9 @@ fn heading(replayed: &Replayed<'_>) -> String {
             text += &fitted(&format!("  {}", shown(remark)));
         }
     }
+    if let Some(said) = nameless(plan) {
+        text += &fitted(&said);
+    }
     if plan.stray_faults > 0 {
         text += &fitted(&format!(
             "{} faults are in memory that the recording knows nothing of: no policy changes them here, and one may on Linux",
@@ -118,6 +125,25 @@ fn heading(replayed: &Replayed<'_>) -> String {
         ));
     }
     text
+}
+
+/// Of which memory the recorded faults are that a replay takes.
+pub(crate) fn replayable(plan: &Plan) -> String {
+    let shared = match plan.recorded_shared_faults {
+        0 => String::new(),
+        shared => format!(" and {} in shared", count(shared)),
+    };
+    let anonymous = count(plan.recorded_anonymous_faults);
+    format!("{anonymous} of them in anonymous memory{shared}")
+}
+
+/// What is to be said of shared memory that has no identity.
+pub(crate) fn nameless(plan: &Plan) -> Option<String> {
+    let said = format!(
+        "{} faults are in shared memory that the recording does not tell apart: no policy changes them here; record it anew",
+        count(plan.nameless_faults)
+    );
+    (plan.nameless_faults > 0).then_some(said)
 }
 
 /// Whether what is held and what is mapped are two figures for a reader: by more than a hundredth.

@@ -119,6 +119,14 @@ fn recording(path: &Path) {
             },
         },
         EventKind::Name { range: whole, name: Name::Stack(ThreadId(0)) },
+        EventKind::Object {
+            object: ObjectId(0),
+            backing: Backing::File,
+            room: 2,
+            present: vec![range(0, 4096)],
+        },
+        EventKind::Attach { range: whole, object: ObjectId(0), first: 0 },
+        EventKind::Punch { object: ObjectId(0), pages: range(0, 4096) },
         EventKind::Share { thread: ThreadId(1), process: false },
         EventKind::Fork { child: SpaceId(1), thread: ThreadId(2) },
         EventKind::Exit { last: false },
@@ -162,7 +170,7 @@ fn what_is_printed_is_what_the_schema_says() {
     let dump = printed(&format!("trace --dump --json {}", path.display()), "");
     let kinds: BTreeSet<String> =
         dump.lines().map(|line| seen.holds(line)["event"]["kind"].to_string()).collect();
-    assert_eq!(kinds.len(), 14, "{kinds:?}");
+    assert_eq!(kinds.len(), 17, "{kinds:?}");
     let told = seen.holds(&printed(&format!("trace --json {}", path.display()), ""));
     assert_eq!((&told["exit_code"], &told["signal"]), (&Value::Null, &9.into()));
     let list = printed("schema", "");

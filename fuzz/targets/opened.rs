@@ -10,8 +10,8 @@
 use arbitrary::{Result, Unstructured};
 use foliant_trace::replay::{Plan, PlanError};
 use foliant_trace::{
-    Access, Area, AreaKind, Budget, Event, EventKind, Exec, Fault, Found, Lineage, MapFlags, Name,
-    Origin, Prot, Site, Source, SpaceId, Standing, ThreadId, describe, naive_replay,
+    Access, Area, AreaKind, Backing, Budget, Event, EventKind, Exec, Fault, Found, Lineage, MapFlags, Name,
+    ObjectId, Origin, Prot, Site, Source, SpaceId, Standing, ThreadId, describe, naive_replay,
 };
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use libfuzzer_sys::fuzz_target;
@@ -58,7 +58,9 @@ fuzz_target!(|data: &[u8]| {
     });
     watched(|budget| {
         naive_replay(&events, budget)
-            .is_ok_and(|told| told.predicted > told.recorded_anonymous_faults)
+            .is_ok_and(|told| {
+                told.predicted > told.recorded_anonymous_faults + told.recorded_shared_faults
+            })
     });
     watched(|budget| {
         matches!(Plan::new(&events, budget), Err(PlanError::Broken { .. } | PlanError::Unread(_)))
@@ -106,7 +108,7 @@ fn event(
     let here = lineage.space_of(thread);
     let next = SpaceId(lineage.spaces());
     let born = ThreadId(lineage.threads());
-    let kind = match if here.is_none() { 0 } else { input.int_in_range(0..=14)? } {
+    let kind = match if here.is_none() { 0 } else { input.int_in_range(0..=17)? } {
         0 => EventKind::Exec(exec(input)?),
         1 => EventKind::Fork { child: next, thread: born },
         2 => EventKind::Share { thread: born, process: input.arbitrary()? },
@@ -124,6 +126,18 @@ fn event(
         10 => EventKind::Populate { range: range(input)?, access: access(input)? },
         11 => EventKind::ThpPrctl { args: [input.int_in_range(0..=3)?, 0] },
         12 => EventKind::Name { range: range(input)?, name: name(input)? },
+        13 => EventKind::Object {
+            object: object(input)?,
+            backing: *input.choose(&[Backing::Anonymous, Backing::File, Backing::SystemV])?,
+            room: range(input)?.pages().get(),
+            present: if input.arbitrary()? { vec![range(input)?] } else { Vec::new() },
+        },
+        14 => EventKind::Attach {
+            range: range(input)?,
+            object: object(input)?,
+            first: range(input)?.pages().get(),
+        },
+        15 => EventKind::Punch { object: object(input)?, pages: range(input)? },
         _ => EventKind::Fault(Fault {
             va: Va::new(if input.ratio(1, 16)? {
                 input.arbitrary()?
@@ -142,6 +156,10 @@ fn event(
         (_, Some(space)) => space,
     };
     Ok(Event { time_ns: at as u64 * 1_000_000, thread, space, kind })
+}
+
+fn object(input: &mut Unstructured<'_>) -> Result<ObjectId> {
+    Ok(ObjectId(input.int_in_range(0..=3)?))
 }
 
 fn exec(input: &mut Unstructured<'_>) -> Result<Exec> {

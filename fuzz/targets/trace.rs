@@ -121,6 +121,7 @@ fn used(events: &[Event]) {
             // At 4 KiB exactly the recorded faults, where the naive model has nothing against them.
             Ok(row) if choice == Choice::BASE && report.mismatched == 0 => {
                 assert_eq!(row.anonymous_faults, plan.recorded_anonymous_faults);
+                assert_eq!(row.shared_faults, plan.recorded_shared_faults);
             }
             Ok(_) => {}
             Err(error) => drop(error.to_string()),
@@ -135,6 +136,8 @@ fn pages(kind: &EventKind) -> u64 {
         EventKind::Map(area) => vec![area.range],
         EventKind::Unmap { range } => vec![*range],
         EventKind::Remap { old, new, .. } => vec![*old, *new],
+        EventKind::Object { present, .. } => present.clone(),
+        EventKind::Attach { range, .. } => vec![*range],
         _ => Vec::new(),
     };
     ranges.iter().map(|range| range.pages().get()).max().unwrap_or(0)

@@ -244,6 +244,7 @@ mod tests {
         let row = Row {
             choice,
             anonymous_faults: 0,
+            shared_faults: 0,
             file_copies: 0,
             refused: 0,
             fallbacks: 0,

@@ -30,7 +30,9 @@ use crate::failure::{Done, Failure, print, tell, unwritable};
 use crate::{document as documents, plan, progress, record, replay, table};
 use foliant::fault::Defrag;
 use foliant_sim::CostModel;
-use foliant_trace::replay::{Choice, Explained, Percent, Plan, Settings, Trial, explain_each};
+use foliant_trace::replay::{
+    Choice, Explained, Percent, Plan, Settings, Shared, Trial, explain_each,
+};
 use foliant_trace::{About, Budget, Ending, Remedy};
 use judge::{Judged, Score, Verdict};
 use std::fs::File;
@@ -108,7 +110,8 @@ fn settings(about: &About, model: CostModel) -> Settings {
 
 fn open(path: &Path, model: CostModel, args: &Advise) -> Done<Recording> {
     let file = File::open(path).map_err(|e| Failure::reading(path, e.into()))?;
-    let (about, plan) = replay::planned(path, BufReader::new(file), &args.trust.budget())?;
+    let (about, plan) =
+        replay::planned(path, BufReader::new(file), Shared::Counted, &args.trust.budget())?;
     let settings = settings(&about, model);
     Ok(Recording { name: path.display().to_string(), about, plan, settings })
 }
@@ -145,7 +148,8 @@ fn record_once(
     let name = format!("recording {run}");
     // The program is this user's own.
     let budget = Budget::unlimited();
-    let (about, plan) = replay::planned(Path::new(&name), BufReader::new(file), &budget)?;
+    let (about, plan) =
+        replay::planned(Path::new(&name), BufReader::new(file), Shared::Counted, &budget)?;
     let settings = settings(&about, model);
     Ok(Recording { name, about, plan, settings })
 }

@@ -222,7 +222,7 @@ fn faults(_: &Scale) -> Done<Row> {
             published::BUILDS_SOURCE,
         ),
         counts: vec![
-            both("faults", |row| row.anonymous_faults),
+            both("faults", Replayed::faults),
             both("leaves at the peak", |row| row.leaves),
             both("bytes at the peak", |row| row.peak.get()),
         ],

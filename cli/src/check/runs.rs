@@ -7,7 +7,7 @@ use crate::args::Check;
 use crate::failure::{Done, why};
 use crate::{progress, record, replay, shown};
 use foliant_trace::record::{Barred, Measured, Program, User, measure};
-use foliant_trace::replay::Plan;
+use foliant_trace::replay::{Plan, Shared};
 use foliant_trace::{About, Budget, Ending, Remedy};
 use indicatif::ProgressBar;
 use std::io::{self, BufReader, Seek};
@@ -52,7 +52,12 @@ impl<'a> Runs<'a> {
         file.rewind().map_err(failed)?;
         // The program is this user's own: what it did is not bounded, beyond what recording it
         // took.
-        replay::planned(Path::new("the recording"), BufReader::new(file), &Budget::unlimited())
+        replay::planned(
+            Path::new("the recording"),
+            BufReader::new(file),
+            Shared::Counted,
+            &Budget::unlimited(),
+        )
     }
 
     /// Runs it as it is, with what a remedy wishes for its mappings, when the run has begun.

@@ -5,7 +5,7 @@ use crate::failure::{Done, Failure};
 use crate::replay;
 use crate::shown::shown;
 use foliant_sim::CostModel;
-use foliant_trace::replay::{Choice, Row, replay_all};
+use foliant_trace::replay::{Choice, Row, Shared, replay_all};
 use std::path::Path;
 
 /// A recording in the command.
@@ -62,7 +62,7 @@ impl Recording {
 pub(crate) fn replay(file: &File) -> Done<Recording> {
     let (path, command) = (Path::new(file.name), file.command());
     let args = parsed_replay(&command)?;
-    let (about, plan) = replay::planned(path, file.bytes, &args.trust.budget())?;
+    let (about, plan) = replay::planned(path, file.bytes, Shared::Replayed, &args.trust.budget())?;
     // The page is the same on every machine, calibrated or not.
     let model = args.machine.model.unwrap_or_else(CostModel::xeon_guest_2);
     let settings = replay::settings(&args.machine, &about, model);
@@ -74,7 +74,7 @@ pub(crate) fn replay(file: &File) -> Done<Recording> {
         name: path.file_stem().and_then(|stem| stem.to_str()).unwrap_or(file.name),
         program: crate::table::shorten(&shown(&about.header.command.join(" ")), 60),
         command,
-        faults: plan.recorded_anonymous_faults,
+        faults: plan.recorded_anonymous_faults + plan.recorded_shared_faults,
         rows,
     })
 }

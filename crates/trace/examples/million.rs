@@ -2,7 +2,7 @@
 //! `million [FAULTS [FILE]]`.
 
 use foliant_trace::format::{AccessSource, Ending, Header};
-use foliant_trace::replay::{Choice, Plan, Settings, Trial, explain_all, replay_all};
+use foliant_trace::replay::{Choice, Plan, Settings, Shared, Trial, explain_all, replay_all};
 use foliant_trace::{
     Access, Area, AreaKind, Budget, Event, EventKind, Exec, Fault, Found, MapFlags, Name, Origin,
     Prot, Site, Source, SpaceId, Standing, ThreadId, TraceError, Writer,
@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::fs::write(path, &bytes)?;
     }
     let clock = Instant::now();
-    let (_, plan) = Plan::read(&bytes[..], &Budget::default())?;
+    let (_, plan) = Plan::read(&bytes[..], Shared::Replayed, &Budget::default())?;
     println!("planned   {:?}, {} steps", clock.elapsed(), plan.steps());
     let clock = Instant::now();
     let settings = Settings::default();

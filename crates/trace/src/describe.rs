@@ -196,6 +196,9 @@ impl Describer {
             EventKind::Exit { .. }
             | EventKind::Populate { .. }
             | EventKind::ThpPrctl { .. }
+            | EventKind::Object { .. }
+            | EventKind::Attach { .. }
+            | EventKind::Punch { .. }
             | EventKind::Name { .. } => {}
         }
         let mapped = u64::try_from(self.mapped).unwrap_or(u64::MAX);

@@ -25,6 +25,10 @@
 //!   `mlock`) is in `present` or in [`EventKind::Populate`], never silently there.
 //! - E6. A [`EventKind::Name`] says what is known of an area that is there and changes nothing. It
 //!   is the area's until that is unmapped; an area of which none tells has no name.
+//! - E7. An [`EventKind::Object`] comes before anything that names its object. What a shared area
+//!   maps is said by the [`EventKind::Attach`] that follows its `Map`; a fork's child, a part and
+//!   what `Remap` moves go on mapping the same pages. An area of which none tells maps memory whose
+//!   identity is not known: a file on a disk, or whatever a recording of version 1 or 2 has.
 
 use crate::site::Site;
 use foliant_units::{FRAME_BYTES, Va, VaRange};
@@ -37,6 +41,23 @@ pub struct SpaceId(pub u32);
 /// The number of a thread in its trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ThreadId(pub u32);
+
+/// The number of an object in its trace: memory with an identity of its own, which several areas
+/// map.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ObjectId(pub u32);
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "o{}", self.0)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
 
 impl fmt::Debug for SpaceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,6 +185,59 @@ pub enum EventKind {
         /// Its name.
         name: Name,
     },
+    /// What is known of an object (since version 3): said when it is mapped, and when a call has
+    /// changed its size or what it holds.
+    Object {
+        /// Which.
+        object: ObjectId,
+        /// Where it comes from; the same each time.
+        backing: Backing,
+        /// How many pages it has room for. What lay beyond is gone.
+        room: u64,
+        /// Pages that are in it, whoever brought them; not all of them need to be named. Page i
+        /// lies at i * 4 KiB.
+        present: Vec<VaRange>,
+    },
+    /// The areas in this range map an object (since version 3).
+    Attach {
+        /// The range.
+        range: VaRange,
+        /// The object.
+        object: ObjectId,
+        /// The object's page at the start of the range.
+        first: u64,
+    },
+    /// A call took pages out of an object (since version 3); `MADV_REMOVE` comes as
+    /// [`EventKind::Advise`].
+    Punch {
+        /// The object.
+        object: ObjectId,
+        /// Its pages; page i lies at i * 4 KiB.
+        pages: VaRange,
+    },
+}
+
+/// Where an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Backing {
+    /// `MAP_SHARED | MAP_ANONYMOUS`.
+    Anonymous = 0,
+    /// A file in memory: a memfd, or one of a tmpfs.
+    File = 1,
+    /// A System V segment. Linux maps nothing around a fault in it.
+    SystemV = 2,
+}
+
+impl Backing {
+    /// A few words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Backing::Anonymous => "anonymous",
+            Backing::File => "file in memory",
+            Backing::SystemV => "System V",
+        }
+    }
 }
 
 /// What a person knows an area by.
@@ -486,6 +560,7 @@ macro_rules! from_u8 {
 }
 from_u8! {
     AreaKind: Anonymous Heap Stack FilePrivate FileShared SharedAnonymous Special;
+    Backing: Anonymous File SystemV;
     Access: Read Write Exec;
     Origin: User Kernel;
     Source: Hardware Decoded Inferred;

@@ -15,6 +15,7 @@
 //! ```text
 //!   version 1   events of kinds 0 to 12
 //!   version 2   and names (13)
+//!   version 3   and objects: what they are (14), who maps them (15), what is taken out (16)
 //! ```
 //!
 //! **Invariants**
@@ -24,8 +25,8 @@
 //! - F3. Decoding what was encoded gives the same event; decoding anything else gives an error.
 
 use crate::event::{
-    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Name, Origin, Prot,
-    Source, SpaceId, Standing, ThreadId,
+    Access, Area, AreaKind, Backing, Event, EventKind, Exec, Fault, Found, MapFlags, Name,
+    ObjectId, Origin, Prot, Source, SpaceId, Standing, ThreadId,
 };
 use crate::site::Site;
 use foliant_units::{FRAME_BYTES, Va, VaRange};
@@ -33,9 +34,11 @@ use std::collections::HashMap;
 
 pub(crate) const MAGIC: [u8; 8] = *b"FOLTRACE";
 /// The version that this crate writes, and the latest that it reads.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The first version that has names.
 pub(crate) const NAMES_SINCE: u16 = 2;
+/// The first version that has objects.
+pub(crate) const OBJECTS_SINCE: u16 = 3;
 /// No name of a file is longer, in bytes: Linux's are not.
 pub(crate) const NAME_MAX: usize = 255;
 /// A block is closed once it holds so many raw bytes.
@@ -265,6 +268,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Since which version of the format there are such events.
+pub(crate) const fn since(kind: &EventKind) -> u16 {
+    match kind {
+        EventKind::Name { .. } => NAMES_SINCE,
+        EventKind::Object { .. } | EventKind::Attach { .. } | EventKind::Punch { .. } => {
+            OBJECTS_SINCE
+        }
+        _ => 1,
+    }
+}
+
 /// What deltas are taken against; empty at the start of each block.
 #[derive(Default)]
 pub(crate) struct Context {
@@ -393,6 +407,24 @@ impl Context {
                 self.put_range(out, *range);
                 put_name(out, name);
             }
+            EventKind::Object { object, backing, room, present } => {
+                put(out, object.0.into());
+                out.push(*backing as u8);
+                put(out, *room);
+                put(out, present.len() as u64);
+                for &range in present {
+                    self.put_range(out, range);
+                }
+            }
+            EventKind::Attach { range, object, first } => {
+                self.put_range(out, *range);
+                put(out, object.0.into());
+                put(out, *first);
+            }
+            EventKind::Punch { object, pages } => {
+                put(out, object.0.into());
+                self.put_range(out, *pages);
+            }
         }
     }
 
@@ -465,6 +497,20 @@ impl Context {
                 })
             }
             13 => EventKind::Name { range: self.range(cur)?, name: name(cur)? },
+            14 => {
+                let object = ObjectId(cur.small()?);
+                let backing = Backing::from_u8(cur.byte()?).ok_or("an object's kind is unknown")?;
+                let room = pages(cur)?;
+                let n = cur.count(2)?;
+                let present = list(n, || self.range(cur))?;
+                EventKind::Object { object, backing, room, present }
+            }
+            15 => EventKind::Attach {
+                range: self.range(cur)?,
+                object: ObjectId(cur.small()?),
+                first: pages(cur)?,
+            },
+            16 => EventKind::Punch { object: ObjectId(cur.small()?), pages: self.range(cur)? },
             _ => return Err("an event's kind is unknown"),
         };
         Ok(Event { time_ns, thread: ThreadId(thread), space: SpaceId(space), kind })
@@ -496,7 +542,16 @@ fn number_of(kind: &EventKind) -> u8 {
         EventKind::ThpPrctl { .. } => 11,
         EventKind::Fault(_) => 12,
         EventKind::Name { .. } => 13,
+        EventKind::Object { .. } => 14,
+        EventKind::Attach { .. } => 15,
+        EventKind::Punch { .. } => 16,
     }
+}
+
+/// So many pages, or the number of one, of an object.
+fn pages(cur: &mut Cursor<'_>) -> Result<u64, Malformed> {
+    let n = cur.number()?;
+    if n <= VA_MAX / FRAME_BYTES { Ok(n) } else { Err("an object is too large") }
 }
 
 fn flag(cur: &mut Cursor<'_>) -> Result<bool, Malformed> {
@@ -523,6 +578,7 @@ pub(crate) fn check(kind: &EventKind) -> Result<(), Malformed> {
             && r.end().get().is_multiple_of(FRAME_BYTES)
             && r.end().get() <= VA_MAX
     };
+    let count = |pages: u64| pages <= VA_MAX / FRAME_BYTES;
     let ok = match kind {
         EventKind::Exec(e) => {
             e.brk.get() <= VA_MAX
@@ -537,6 +593,9 @@ pub(crate) fn check(kind: &EventKind) -> Result<(), Malformed> {
         | EventKind::Name { range, .. } => fits(range),
         EventKind::Remap { old, new, .. } => fits(old) && fits(new),
         EventKind::Brk { old, new } => old.get() <= VA_MAX && new.get() <= VA_MAX,
+        EventKind::Object { room, present, .. } => count(*room) && present.iter().all(fits),
+        EventKind::Attach { range, first, .. } => count(*first) && fits(range),
+        EventKind::Punch { pages, .. } => fits(pages),
         _ => true,
     };
     if ok { Ok(()) } else { Err("a range is not in whole pages of the user's addresses") }

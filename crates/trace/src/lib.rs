@@ -29,6 +29,7 @@ pub mod format;
 pub mod lineage;
 pub mod mapping;
 pub mod naive;
+mod objects;
 mod piece;
 pub mod reader;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -42,8 +43,8 @@ pub use budget::{Budget, Spent, Thing};
 pub use describe::{Describer, Description, describe};
 pub use error::TraceError;
 pub use event::{
-    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Name, Origin, Prot,
-    Source, SpaceId, Standing, ThreadId,
+    Access, Area, AreaKind, Backing, Event, EventKind, Exec, Fault, Found, MapFlags, Name,
+    ObjectId, Origin, Prot, Source, SpaceId, Standing, ThreadId,
 };
 pub use format::{AccessSource, Ending, Header, Trailer, VERSION};
 pub use lineage::Lineage;

@@ -4,7 +4,7 @@
 //! A trace is only worth replaying if a replay with 4 KiB pages takes the very faults that were
 //! recorded. This model is the simplest that can tell: a map of areas and a map of present pages
 //! per space, following the rules that Linux follows for private memory without a file. A page is
-//! absent or in one of three states:
+//! absent or in one of three states, if its memory is private:
 //!
 //! ```text
 //!             read              write                    another space writes, or leaves
@@ -17,6 +17,10 @@
 //! area was write-protected and made writable again. `fork` copies an area's pages only if
 //! something was ever written in it, so zero pages of an area that was only read are absent in the
 //! child.
+//!
+//! A page of a shared area whose object is known ([`EventKind::Attach`]) is absent or mapped: any
+//! access brings it, a read with what the object has around it (`objects`), and none that the area
+//! permits faults again. A fork's child has the area and none of its pages.
 //!
 //! Some recorded faults found nothing to do: two threads touch one page and both take a fault, or
 //! the processor still holds a translation that was good before `mprotect`. [`classify`] marks
@@ -32,10 +36,11 @@
 
 use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::event::{
-    Access, Area, AreaKind, Event, EventKind, Fault, Found, MapFlags, Origin, Prot, SpaceId,
-    Standing, ThreadId, advice, brk_pages, push_page,
+    Access, Area, AreaKind, Event, EventKind, Fault, Found, MapFlags, ObjectId, Origin, Prot,
+    SpaceId, Standing, ThreadId, advice, brk_pages, push_page,
 };
 use crate::lineage::Lineage;
+use crate::objects::{Attached, Object, Objects, around};
 use crate::piece::{DONTFORK, FILLED, Family, LASTING, LOCKED, Piece, WATCHED, WIPEONFORK};
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::collections::BTreeMap;
@@ -49,14 +54,20 @@ pub const MISMATCHES_KEPT: usize = 20;
 pub struct Report {
     /// Recorded faults in private memory without a file (anonymous, heap, stack).
     pub recorded_anonymous_faults: u64,
-    /// How many of them a replay with 4 KiB pages takes: those the model expects, and those that
+    /// Recorded faults in shared memory whose object is known.
+    pub recorded_shared_faults: u64,
+    /// How many of both a replay with 4 KiB pages takes: those the model expects, and those that
     /// the trace marks as raced or stale.
     pub predicted: u64,
     /// Of the recorded ones: found their page brought by another thread a moment before.
     pub raced: u64,
     /// Of the recorded ones: caused by a translation that the processor had kept.
     pub stale: u64,
-    /// Faults in maps of files, shared memory and special areas.
+    /// Of the recorded ones: a read beside the page had passed it over, because somebody else was
+    /// mapping it.
+    pub passed_over: u64,
+    /// Faults in maps of files, in shared memory that the recording does not tell apart, and in
+    /// special areas.
     pub other_faults: u64,
     /// Faults outside every area or against access rights: the program got a signal.
     pub refused: u64,
@@ -65,7 +76,7 @@ pub struct Report {
     /// Faults where the processor found a page and the model none: something brought the page
     /// without a fault and without an event. They count as predicted.
     pub brought_unseen: u64,
-    /// Recorded anonymous faults that the model does not expect.
+    /// Recorded faults in anonymous and shared memory that the model does not expect.
     pub mismatched: u64,
     /// The first few of them.
     pub mismatches: Vec<Mismatch>,
@@ -114,19 +125,19 @@ impl Naive {
 
     /// Takes in one event.
     pub fn add(&mut self, event: &Event) -> Result<(), Spent> {
-        let verdict = self.model.follow(event)?.map(|(_, verdict)| verdict);
-        self.count(event, verdict);
+        let judged = self.model.follow(event)?;
+        self.count(event, judged);
         Ok(())
     }
 
     /// Takes in one event after the standing of a fault was set, as [`classify`] does it;
     /// `signalled` tells whether the program got a signal for it.
     pub(crate) fn settle(&mut self, event: &mut Event, signalled: bool) -> Result<(), Spent> {
-        let verdict = self.model.follow(event)?.map(|(_, verdict)| verdict);
+        let judged = self.model.follow(event)?;
         if let EventKind::Fault(fault) = &mut event.kind {
-            fault.standing = standing(verdict, fault.origin, signalled);
+            fault.standing = standing(judged.map(|(verdict, _)| verdict), fault.origin, signalled);
         }
-        self.count(event, verdict);
+        self.count(event, judged);
         Ok(())
     }
 
@@ -145,38 +156,46 @@ impl Naive {
         Ok(self.model.unexplained(found.space, range)?.into_iter().map(fill).collect())
     }
 
-    fn count(&mut self, event: &Event, verdict: Option<Verdict>) {
+    fn count(&mut self, event: &Event, judged: Option<(Verdict, Memory)>) {
         let index = self.index;
         self.index += 1;
-        let (EventKind::Fault(fault), Some(verdict)) = (&event.kind, verdict) else { return };
+        let (EventKind::Fault(fault), Some((verdict, memory))) = (&event.kind, judged) else {
+            return;
+        };
         let report = &mut self.report;
+        if verdict.is_replayed() {
+            match memory {
+                Memory::Private => report.recorded_anonymous_faults += 1,
+                Memory::Shared => report.recorded_shared_faults += 1,
+            }
+        }
         match verdict {
             Verdict::Other => report.other_faults += 1,
             Verdict::Refused if fault.standing == Standing::Unexplained => report.strays += 1,
             Verdict::Refused => report.refused += 1,
             Verdict::Needed { unseen } => {
-                report.recorded_anonymous_faults += 1;
                 report.predicted += 1;
                 report.brought_unseen += u64::from(unseen);
             }
-            Verdict::Needless { why, .. } => {
-                report.recorded_anonymous_faults += 1;
-                match fault.standing {
-                    Standing::Raced => {
-                        (report.raced, report.predicted) = (report.raced + 1, report.predicted + 1)
-                    }
-                    Standing::Stale => {
-                        (report.stale, report.predicted) = (report.stale + 1, report.predicted + 1)
-                    }
-                    Standing::Regular | Standing::Unexplained => {
-                        report.mismatched += 1;
-                        if report.mismatches.len() < MISMATCHES_KEPT {
-                            let event = event.clone(); // a fault, which is small
-                            report.mismatches.push(Mismatch { index, event, why });
-                        }
+            Verdict::PassedOver => {
+                (report.passed_over, report.predicted) =
+                    (report.passed_over + 1, report.predicted + 1)
+            }
+            Verdict::Needless { why, .. } => match fault.standing {
+                Standing::Raced => {
+                    (report.raced, report.predicted) = (report.raced + 1, report.predicted + 1)
+                }
+                Standing::Stale => {
+                    (report.stale, report.predicted) = (report.stale + 1, report.predicted + 1)
+                }
+                Standing::Regular | Standing::Unexplained => {
+                    report.mismatched += 1;
+                    if report.mismatches.len() < MISMATCHES_KEPT {
+                        let event = event.clone(); // a fault, which is small
+                        report.mismatches.push(Mismatch { index, event, why });
                     }
                 }
-            }
+            },
         }
     }
 
@@ -202,17 +221,35 @@ fn standing(verdict: Option<Verdict>, origin: Origin, signalled: bool) -> Standi
     }
 }
 
+/// Whose a page is that faulted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// Of a space's own.
+    Private,
+    /// Of an object's.
+    Shared,
+}
+
 /// What the model says of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Not in private memory without a file.
+    /// Neither in private memory without a file nor in that of a known object.
     Other,
     /// Not permitted at all.
     Refused,
     /// It had to be.
     Needed { unseen: bool },
+    /// It had to be, because a read beside its page has passed this one over.
+    PassedOver,
     /// It found nothing to do.
     Needless { standing: Standing, why: &'static str },
+}
+
+impl Verdict {
+    /// Whether it is in memory that a replay reproduces the faults of.
+    pub(crate) fn is_replayed(self) -> bool {
+        !matches!(self, Verdict::Other | Verdict::Refused)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +261,8 @@ pub(crate) enum State {
     Guard,
     /// Own, and a write waits until the program allows it.
     Protected,
+    /// An object's, for any access that the area permits.
+    Object,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -237,12 +276,15 @@ pub(crate) struct Page {
     /// Made writable in place: by `mprotect`, or by a write after a fork when nobody else had it
     /// any more. That takes no flush, so every other CPU may still find it protected, once.
     upgraded: bool,
+    /// It came with a read beside it, if at all: Linux passes over a page that somebody else is
+    /// mapping at that moment.
+    around: bool,
 }
 
 impl Page {
     fn new(state: State, event: &Event) -> Page {
         let (last, since) = (event.thread, event.time_ns);
-        Page { state, last, mixed: false, since, upgraded: false }
+        Page { state, last, mixed: false, since, upgraded: false, around: false }
     }
 }
 
@@ -260,13 +302,15 @@ pub(crate) struct Model {
     lineage: Lineage,
     /// Those that are alive.
     pub(crate) spaces: BTreeMap<SpaceId, Space>,
+    pub(crate) objects: Objects,
     purse: Purse,
 }
 
 impl Model {
     pub(crate) fn new(budget: &Budget) -> Model {
         let (lineage, spaces) = (Lineage::new(), BTreeMap::new());
-        Model { lineage, spaces, purse: Purse::new(budget) }
+        let objects = Objects::new(Purse::new(budget));
+        Model { lineage, spaces, objects, purse: Purse::new(budget) }
     }
 
     /// Of pages that are there, those that nothing explains, in runs: the model has none there, or
@@ -294,15 +338,45 @@ impl Model {
 
     fn present(&self, space: SpaceId) -> Vec<Va> {
         let Some(space) = self.spaces.get(&space) else { return Vec::new() };
-        let present = space.pages.iter().filter(|(_, page)| page.state != State::Guard);
+        let is_there = |page: &Page| ![State::Guard, State::Object].contains(&page.state);
+        let present = space.pages.iter().filter(|(_, page)| is_there(page));
         present.map(|(&at, _)| Va::new(at)).collect()
     }
 
+    /// Pages leave an object, and every space that maps them.
+    fn punch(&mut self, object: ObjectId, bytes: &Range<u64>) -> Result<(), Spent> {
+        self.objects.punch(object, bytes)?;
+        self.spaces.values_mut().try_for_each(|space| space.zap(object, bytes))
+    }
+
+    /// What a call did to objects, whoever maps them.
+    fn follow_objects(&mut self, event: &Event) -> Result<(), Spent> {
+        match &event.kind {
+            EventKind::Object { object, backing, room, present } => {
+                let gone = self.objects.tell((*object, *backing), *room, present)?;
+                self.punch(*object, &gone)
+            }
+            EventKind::Punch { object, pages } => self.punch(*object, &span(*pages)),
+            EventKind::Advise { range, advice: advice::REMOVE } => {
+                let Some(space) = self.spaces.get(&event.space) else { return Ok(()) };
+                for (object, bytes) in space.shared(&span(*range))? {
+                    self.punch(object, &bytes)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a page lies in a shared area whose object is known and has it not.
+    pub(crate) fn lacks(&self, space: SpaceId, page: Va) -> bool {
+        let area = self.spaces.get(&space).and_then(|space| space.attached_at(page.get()));
+        let object = area.and_then(|area| Some((area, self.objects.get(area.object)?)));
+        object.is_some_and(|(area, object)| !object.has(area.place(page.get())))
+    }
+
     /// Applies one event; for a fault, also says what the model thinks of it.
-    pub(crate) fn follow<'a>(
-        &mut self,
-        event: &'a Event,
-    ) -> Result<Option<(&'a Fault, Verdict)>, Spent> {
+    pub(crate) fn follow(&mut self, event: &Event) -> Result<Option<(Verdict, Memory)>, Spent> {
         self.purse.work(1)?;
         let Ok(died) = self.lineage.apply(event) else { return Ok(None) };
         self.purse.take(Thing::Spaces, event.kind.births(), cost::BIRTH)?;
@@ -317,6 +391,8 @@ impl Model {
             self.spaces.insert(event.space, Space::new(self.purse.budget()));
         }
         let together = self.lineage.residents(event.space) > 1;
+        self.follow_objects(event)?;
+        let objects = &mut self.objects;
         let Some(space) = self.spaces.get_mut(&event.space) else { return Ok(None) };
         space.recoloured.clear();
         match &event.kind {
@@ -325,7 +401,7 @@ impl Model {
                     space.map(area)?;
                 }
                 for &range in &exec.present {
-                    space.populate(range, Access::Write, event)?;
+                    space.populate(range, Access::Write, event, objects)?;
                 }
             }
             EventKind::Fork { child, .. } => {
@@ -339,7 +415,9 @@ impl Model {
             EventKind::Remap { old, new, keep_old } => {
                 space.remap(span(*old), span(*new), *keep_old)?;
             }
-            EventKind::Advise { range, advice } => space.advise(*range, *advice, event)?,
+            EventKind::Advise { range, advice } => {
+                space.advise(*range, *advice, event, objects)?;
+            }
             EventKind::Brk { old, new } => {
                 let (more, less) = brk_pages(*old, *new);
                 space.unmap(span(less))?;
@@ -349,12 +427,17 @@ impl Model {
                 }
             }
             EventKind::Populate { range, access } => {
-                space.populate(*range, *access, event)?;
+                space.populate(*range, *access, event, objects)?;
             }
             EventKind::Fault(fault) => {
-                return Ok(Some((fault, space.fault(fault, event, together)?)));
+                return Ok(Some(space.fault(fault, event, together, objects)?));
             }
-            EventKind::Share { .. }
+            EventKind::Attach { range, object, first } => {
+                space.attach(*range, *object, *first)?;
+            }
+            EventKind::Object { .. }
+            | EventKind::Punch { .. }
+            | EventKind::Share { .. }
             | EventKind::Exit { .. }
             | EventKind::ThpPrctl { .. }
             | EventKind::Name { .. } => {}
@@ -373,24 +456,83 @@ impl Space {
         }
     }
 
-    fn fault(&mut self, fault: &Fault, event: &Event, together: bool) -> Result<Verdict, Spent> {
-        let (thread, since) = (event.thread, event.time_ns);
+    fn fault(
+        &mut self,
+        fault: &Fault,
+        event: &Event,
+        together: bool,
+        objects: &mut Objects,
+    ) -> Result<(Verdict, Memory), Spent> {
+        let refused = (Verdict::Refused, Memory::Private);
         let page = fault.page().get();
-        let Some((start, area)) = self.area_at(page)? else { return Ok(Verdict::Refused) };
+        let Some((start, area)) = self.area_at(page)? else { return Ok(refused) };
         let was = self.pages.get(page).copied();
         let guarded = was.is_some_and(|page| page.state == State::Guard);
         if !area.prot.permits(fault.access) || guarded {
-            return Ok(Verdict::Refused);
+            return Ok(refused);
         }
-        if !area.kind.is_anonymous_private() {
-            return Ok(Verdict::Other);
+        if area.kind.is_anonymous_private() {
+            let verdict = match was {
+                Some(was) => self.again((start, was), fault, event, together)?,
+                None => {
+                    let own = fault.access == Access::Write;
+                    let state = if own { State::Own } else { State::Zero };
+                    self.put(start, page, Page::new(state, event))?;
+                    Verdict::Needed { unseen: fault.found == Found::Protected }
+                }
+            };
+            return Ok((verdict, Memory::Private));
         }
-        let write = fault.access == Access::Write;
-        let Some(was) = was else {
-            let state = if write { State::Own } else { State::Zero };
-            self.put(start, page, Page::new(state, event))?;
-            return Ok(Verdict::Needed { unseen: fault.found == Found::Protected });
+        let attached = area.attached.and_then(|at| Some((at, objects.get_mut(at.object)?)));
+        let Some((attached, object)) = attached else {
+            return Ok((Verdict::Other, Memory::Private));
         };
+        if !object.reaches(attached.place(page)) {
+            return Ok(refused);
+        }
+        let verdict = match was {
+            Some(was) if was.around && fault.found != Found::Protected => Verdict::PassedOver,
+            Some(was) => self.again((start, was), fault, event, together)?,
+            None => Verdict::Needed { unseen: fault.found == Found::Protected },
+        };
+        if matches!(verdict, Verdict::Needed { .. } | Verdict::PassedOver) {
+            self.bring(page, (start, attached, &area), fault.access, event, object)?;
+        }
+        Ok((verdict, Memory::Shared))
+    }
+
+    /// A fault in a shared area where nothing is mapped: what comes of the object.
+    fn bring(
+        &mut self,
+        page: u64,
+        (start, attached, area): (u64, Attached, &Piece),
+        access: Access,
+        event: &Event,
+        object: &mut Object,
+    ) -> Result<(), Spent> {
+        if access != Access::Write && object.maps_around() && area.advised & WATCHED == 0 {
+            for at in around(page, start..area.end).step_by(FRAME_BYTES as usize) {
+                if object.has(attached.place(at)) && self.pages.get(at).is_none() {
+                    let found = Page { around: true, ..Page::new(State::Object, event) };
+                    self.pages.insert(at, found)?;
+                }
+            }
+        }
+        object.bring(attached.place(page))?;
+        self.pages.insert(page, Page::new(State::Object, event))
+    }
+
+    /// A fault on a page that is there.
+    fn again(
+        &mut self,
+        (start, was): (u64, Page),
+        fault: &Fault,
+        event: &Event,
+        together: bool,
+    ) -> Result<Verdict, Spent> {
+        let (thread, since) = (event.thread, event.time_ns);
+        let page = fault.page().get();
+        let write = fault.access == Access::Write;
         let others = was.mixed || was.last != thread;
         let now = Page { last: thread, mixed: others, ..was };
         let raced =
@@ -402,14 +544,18 @@ impl Space {
                 self.put(start, page, Page { mixed: true, ..was })?;
                 return Ok(raced);
             }
-            let state = if write { State::Own } else { State::Zero };
+            let state = match (was.state, write) {
+                (State::Object, _) => State::Object,
+                (_, true) => State::Own,
+                (_, false) => State::Zero,
+            };
             self.put(start, page, Page { state, since, upgraded: false, ..now })?;
             return Ok(unexplained("the page is there, the processor found none"));
         }
         if write && was.state == State::Protected {
             return Ok(Verdict::Needed { unseen: false });
         }
-        if write && was.state != State::Own {
+        if write && ![State::Own, State::Object].contains(&was.state) {
             let upgraded = was.state == State::Shared;
             self.put(start, page, Page { state: State::Own, since, upgraded, ..now })?;
             return Ok(Verdict::Needed { unseen: false });
@@ -482,6 +628,59 @@ impl Space {
         self.merge(range)
     }
 
+    /// Shared areas in a range map an object from now on, from its page `first` on.
+    fn attach(&mut self, range: VaRange, object: ObjectId, first: u64) -> Result<(), Spent> {
+        let Some(attached) = Attached::new(range, object, first) else { return Ok(()) };
+        let range = span(range);
+        self.cut(&range)?;
+        let (mut steps, kinds) = (0, [AreaKind::FileShared, AreaKind::SharedAnonymous]);
+        for (_, piece) in self.areas.range_mut(range.clone()) {
+            steps += 1;
+            piece.attached = kinds.contains(&piece.kind).then_some(attached);
+        }
+        self.areas.work(steps)?;
+        self.merge(range)
+    }
+
+    /// What the area of a page maps.
+    fn attached_at(&self, page: u64) -> Option<Attached> {
+        let (_, piece) = self.areas.range(..=page).next_back()?;
+        piece.attached.filter(|_| page < piece.end)
+    }
+
+    /// Areas that map an object, whole.
+    fn attachments(&self, steps: &mut u64) -> Vec<(Range<u64>, Attached)> {
+        *steps += self.areas.len();
+        let all = self.areas.iter();
+        all.filter_map(|(&start, piece)| Some((start..piece.end, piece.attached?))).collect()
+    }
+
+    /// The parts of objects that a range maps, in bytes.
+    fn shared(&self, range: &Range<u64>) -> Result<Vec<(ObjectId, Range<u64>)>, Spent> {
+        let mut steps = 0;
+        let part = |(area, attached): (Range<u64>, Attached)| {
+            let (start, end) = (area.start.max(range.start), area.end.min(range.end));
+            (start < end).then(|| (attached.object, attached.place(start)..attached.place(end)))
+        };
+        let shared = self.attachments(&mut steps).into_iter().filter_map(part).collect();
+        self.areas.work(steps)?;
+        Ok(shared)
+    }
+
+    /// Pages that have left an object are mapped no more.
+    fn zap(&mut self, object: ObjectId, bytes: &Range<u64>) -> Result<(), Spent> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut steps = 0;
+        let those = |(_, attached): &(Range<u64>, Attached)| attached.object == object;
+        for (area, attached) in self.attachments(&mut steps).into_iter().filter(those) {
+            let gone = attached.addresses(&area, bytes);
+            self.pages.clear_those(&gone, |page| page.state == State::Object, |_, _| ())?;
+        }
+        self.areas.work(steps)
+    }
+
     fn unmap(&mut self, range: Range<u64>) -> Result<(), Spent> {
         self.cut(&range)?;
         self.areas.clear_range(&range, |_, _| ())?;
@@ -501,7 +700,7 @@ impl Space {
         for range in opened {
             for page in self.pages.range_mut(range).map(|(_, page)| page) {
                 steps += 1;
-                page.upgraded |= page.state == State::Own;
+                page.upgraded |= [State::Own, State::Object].contains(&page.state);
             }
         }
         self.areas.work(steps)?;
@@ -519,6 +718,9 @@ impl Space {
                 self.merge(old.end..new.end)?;
             }
             return Ok(());
+        }
+        if old.is_empty() {
+            return self.map_again(old.start, new);
         }
         let whole = self.areas.get(old.start).is_some_and(|piece| piece.end == old.end);
         self.cut(&old)?;
@@ -548,7 +750,8 @@ impl Space {
                 // Where nothing was written, nothing depends on where it was.
                 let moved = piece.family.map_or(0, |_| piece.moved.wrapping_add(by));
                 let advised = piece.advised & !(FILLED | WATCHED);
-                self.areas.insert(to(start), Piece { end, moved, advised, ..piece })?;
+                let attached = piece.attached.map(|attached| attached.moved(by));
+                self.areas.insert(to(start), Piece { end, moved, advised, attached, ..piece })?;
             }
         }
         if keep_old {
@@ -560,7 +763,26 @@ impl Space {
         self.merge(new)
     }
 
-    fn advise(&mut self, range: VaRange, number: u32, event: &Event) -> Result<(), Spent> {
+    /// What is mapped at an address is mapped a second time.
+    fn map_again(&mut self, old: u64, new: Range<u64>) -> Result<(), Spent> {
+        let piece = self.area_at(old)?.map(|(_, piece)| piece);
+        self.unmap(new.clone())?;
+        let Some(piece) = piece.filter(|piece| piece.attached.is_some() && !new.is_empty()) else {
+            return Ok(());
+        };
+        let by = new.start.wrapping_sub(old);
+        let attached = piece.attached.map(|attached| attached.moved(by));
+        self.areas.insert(new.start, Piece { end: new.end, attached, ..piece })?;
+        self.merge(new)
+    }
+
+    fn advise(
+        &mut self,
+        range: VaRange,
+        number: u32,
+        event: &Event,
+        objects: &mut Objects,
+    ) -> Result<(), Spent> {
         let pages = span(range);
         match number {
             advice::DONTNEED | advice::DONTNEED_LOCKED => {
@@ -574,8 +796,11 @@ impl Space {
             advice::WRITE_ALLOW | advice::UNWATCHED => {
                 self.turn(pages, State::Protected, State::Own)?;
             }
-            advice::POPULATE_READ => self.populate(range, Access::Read, event)?,
-            advice::POPULATE_WRITE => self.populate(range, Access::Write, event)?,
+            advice::POPULATE_READ => self.populate(range, Access::Read, event, objects)?,
+            advice::POPULATE_WRITE => {
+                self.populate(range, Access::Write, event, objects)?;
+                self.populate_shared(&pages, Access::Write, event, objects)?;
+            }
             _ => {}
         }
         let (mut set, mut clear) = (0, 0);
@@ -618,8 +843,43 @@ impl Space {
         Ok(areas)
     }
 
-    fn populate(&mut self, range: VaRange, access: Access, event: &Event) -> Result<(), Spent> {
+    /// Fills shared areas. A call that does so by writing says it by its advice: `mlock` and
+    /// `MAP_POPULATE` fill them as by reading.
+    fn populate_shared(
+        &mut self,
+        range: &Range<u64>,
+        access: Access,
+        event: &Event,
+        objects: &mut Objects,
+    ) -> Result<(), Spent> {
+        let first = self.areas.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
+        let all = self.areas.range(first..range.end.max(first)).map(|(&s, &p)| (s, p));
+        let areas: Vec<_> = all.filter(|(_, p)| p.attached.is_some()).collect();
+        self.areas.work(areas.len() as u64)?;
+        for (start, area) in areas.into_iter().filter(|(_, area)| area.prot.permits(access)) {
+            let found = area.attached.and_then(|at| Some((at, objects.get_mut(at.object)?)));
+            let Some((attached, object)) = found else { continue };
+            let (from, to) = (start.max(range.start), area.end.min(range.end));
+            for page in (from..to).step_by(FRAME_BYTES as usize) {
+                if self.pages.get(page).is_none() && object.reaches(attached.place(page)) {
+                    self.bring(page, (start, attached, &area), access, event, object)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn populate(
+        &mut self,
+        range: VaRange,
+        access: Access,
+        event: &Event,
+        objects: &mut Objects,
+    ) -> Result<(), Spent> {
         let range = span(range);
+        if access != Access::Write {
+            self.populate_shared(&range, access, event, objects)?;
+        }
         for (start, piece) in self.anonymous(&range)? {
             if !piece.prot.permits(access) {
                 continue;
@@ -659,6 +919,7 @@ impl Space {
                 continue;
             }
             let copies = piece.family.is_some() && piece.advised & WIPEONFORK == 0;
+            debug_assert!(!copies || piece.attached.is_none(), "a shared area has no family");
             child.families += u32::from(copies);
             let family = copies.then_some(Family { number: child.families, inherited: true });
             // A child locks nothing, and is not told.

@@ -21,6 +21,7 @@
 //!   colours, which go into the tag that the manager keeps with an area.
 
 use crate::event::{AreaKind, MapFlags, Prot, advice};
+use crate::objects::Attached;
 
 /// What a space knows of an area, by its first address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(crate) struct Piece {
     pub(crate) accounted: bool,
     /// See P1.
     pub(crate) colour: u8,
+    /// What it maps, if it is shared and the recording says what.
+    pub(crate) attached: Option<Attached>,
 }
 
 /// What the kernel finds the mappings of an area's pages by.
@@ -75,7 +78,8 @@ impl Piece {
     pub(crate) fn new(end: u64, prot: Prot, kind: AreaKind, flags: MapFlags) -> Piece {
         let advised = if flags.contains(MapFlags::LOCKED) { LOCKED } else { 0 };
         let accounted = prot.contains(Prot::WRITE) && !flags.contains(MapFlags::NORESERVE);
-        Piece { end, prot, kind, flags, advised, family: None, moved: 0, accounted, colour: 0 }
+        let (family, attached) = (None, None);
+        Piece { end, prot, kind, flags, advised, family, moved: 0, accounted, colour: 0, attached }
     }
 
     /// Gives it other rights.
@@ -106,9 +110,10 @@ impl Piece {
     /// Whether it and the area above it differ in nothing but rights and families.
     fn is_akin(&self, above: &Piece) -> bool {
         let parting = |p: &Piece| (p.parting_kind(), p.advised, p.parting_flags());
-        self.kind.is_anonymous_private()
+        (self.kind.is_anonymous_private() || self.attached.is_some())
             && parting(self) == parting(above)
             && (self.accounted, self.moved) == (above.accounted, above.moved)
+            && self.attached == above.attached
     }
 
     /// Whether Linux has this and the area above it, which it touches, as one.

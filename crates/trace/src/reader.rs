@@ -76,6 +76,9 @@ impl Trace {
                 held.take(Thing::Events, exec.areas.len() as u64, size_of::<Area>() as u64)?;
                 held.take(Thing::Events, exec.present.len() as u64, size_of::<VaRange>() as u64)?;
             }
+            if let EventKind::Object { present, .. } = &event.kind {
+                held.take(Thing::Events, present.len() as u64, size_of::<VaRange>() as u64)?;
+            }
             if let EventKind::Name { name, .. } = &event.kind {
                 name.texts().try_for_each(|text| held.take_text(text))?;
             }
@@ -187,7 +190,7 @@ impl<R: Read> Reader<R> {
         let mut cur = Cursor::new(&self.raw[self.at..]);
         let before = cur.len();
         let event = self.context.event(&mut cur).map_err(corrupt)?;
-        if self.version < format::NAMES_SINCE && matches!(event.kind, EventKind::Name { .. }) {
+        if self.version < format::since(&event.kind) {
             return Err(corrupt("an event's kind is unknown"));
         }
         self.at += before - cur.len();

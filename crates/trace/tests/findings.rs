@@ -6,7 +6,9 @@
 #![allow(unsafe_code)]
 
 use foliant_trace::event::advice;
-use foliant_trace::replay::{Choice, Percent, Plan, PlanError, ReplayError, Settings, replay_all};
+use foliant_trace::replay::{
+    Choice, Percent, Plan, PlanError, ReplayError, Settings, Shared, replay_all,
+};
 use foliant_trace::*;
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -171,7 +173,7 @@ fn spent_of<T>(done: Result<T, TraceError>) -> Option<Thing> {
 }
 
 fn planned(bytes: &[u8], budget: &Budget) -> Option<Thing> {
-    match Plan::read(bytes, budget) {
+    match Plan::read(bytes, Shared::Replayed, budget) {
         Ok(_) => None,
         Err(PlanError::Spent(spent)) => Some(spent.thing),
         Err(other) => panic!("{other}"),
@@ -308,7 +310,7 @@ fn finding_x1_a_replay_draws_its_machine_and_its_work() {
     let map = |file: File| file.then(0, 0, EventKind::Map(area(0, 1 << 46)));
     let settings = Settings::default();
     let refused = |bytes: &[u8], budget: Budget, settings: &Settings| {
-        let plan = Plan::read(bytes, &budget).unwrap().1;
+        let plan = Plan::read(bytes, Shared::Replayed, &budget).unwrap().1;
         match replay_all(&plan, &[Choice::BASE, Choice::Only(Order::SIZE_2M)], settings, |_| ()) {
             Ok(_) => None,
             Err(ReplayError::Spent(spent)) => Some(spent.thing),
@@ -342,7 +344,7 @@ fn finding_x12_sums_of_mapped_memory_do_not_run_over() {
     assert_eq!(description.peak_mapped, Bytes::new(u64::MAX), "as much as a number can say");
     let less = File::new().then(0, 0, EventKind::Map(area(0, 1 << 56))).forks(3).end();
     assert_eq!(told(&less, &Budget::default()).unwrap().0.peak_mapped, Bytes::new(4 << 56));
-    let plan = Plan::read(&bytes[..], &Budget::default()).unwrap().1;
+    let plan = Plan::read(&bytes[..], Shared::Replayed, &Budget::default()).unwrap().1;
     assert_eq!(plan.recorded_faults, 0);
 }
 

@@ -2,7 +2,8 @@
 
 use foliant::fault::{Global, Size};
 use foliant_trace::replay::{
-    Choice, Explained, Plan, ReplayError, Settings, Trial, explain_all, explain_each, replay,
+    Choice, Explained, Plan, ReplayError, Settings, Shared, Trial, explain_all, explain_each,
+    replay,
 };
 use foliant_trace::{
     Access, Area, AreaKind, Budget, Event, EventKind, Exec, Fault, Found, MapFlags, Mapping, Name,
@@ -174,7 +175,7 @@ fn shares_come_to_the_row_on_shipped_recordings() {
     for name in ["git", "python"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
         let file = File::open(path.join(format!("{name}.trace"))).unwrap();
-        let (_, plan) = Plan::read(file, &Budget::default()).unwrap();
+        let (_, plan) = Plan::read(file, Shared::Replayed, &Budget::default()).unwrap();
         for choice in [Choice::BASE, Choice::UpTo(order(4)), Choice::Only(Order::SIZE_2M)] {
             let settings = Settings::default();
             let told = explain_all(&plan, &[choice.into()], &settings, |_| ()).unwrap();

@@ -4,6 +4,11 @@ use foliant_trace::{AccessSource, Budget, Trace, VERSION, naive_replay};
 use std::path::{Path, PathBuf};
 
 fn check(name: &str) {
+    checked(name, 20_000, 0);
+}
+
+/// A file with more anonymous faults than this, and so many in shared memory.
+fn checked(name: &str, anonymous: u64, shared: u64) {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces").join(name);
     let bytes = std::fs::metadata(&path).expect("the file is there").len();
     assert!(bytes < 2 << 20, "{name} has {bytes} bytes");
@@ -12,8 +17,10 @@ fn check(name: &str) {
     assert!(trace.trailer.is_complete(), "{name}: {:?}", trace.trailer);
     assert_eq!(trace.header.access_source, AccessSource::Tracepoint, "{name}");
     let report = naive_replay(&trace.events, &Budget::default()).unwrap();
-    assert!(report.recorded_anonymous_faults > 20_000, "{name}: {report:?}");
-    assert_eq!(report.predicted, report.recorded_anonymous_faults, "{name}: {report:?}");
+    assert!(report.recorded_anonymous_faults > anonymous, "{name}: {report:?}");
+    assert_eq!(report.recorded_shared_faults, shared, "{name}: {report:?}");
+    let replayed = report.recorded_anonymous_faults + shared;
+    assert_eq!(report.predicted, replayed, "{name}: {report:?}");
     assert_eq!((report.mismatched, report.brought_unseen), (0, 0), "{name}: {report:?}");
 }
 
@@ -60,4 +67,9 @@ fn pool() {
 #[test]
 fn hash() {
     check("hash.trace");
+}
+
+#[test]
+fn postgres() {
+    checked("postgres.trace", 3_000, 8_243);
 }

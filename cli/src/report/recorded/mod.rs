@@ -29,7 +29,7 @@ use crate::shown::{self, shown};
 use crate::table::{self, count, mib, shorten};
 use crate::{calibrate, progress, replay, replayed};
 use areas::Area;
-use foliant_trace::replay::{Choice, Plan, Planner, Row, Settings, replay_all, sights_at};
+use foliant_trace::replay::{Choice, Plan, Planner, Row, Settings, Shared, replay_all, sights_at};
 use foliant_trace::{About, Budget, Describer, Description, Reader, TraceError};
 use foliant_units::{Bytes, Order};
 use std::fs::File;
@@ -119,7 +119,8 @@ fn read(path: &Path, budget: &Budget) -> Done<(About, Description, Plan)> {
     let failed = |why: TraceError| Failure::reading(path, why);
     let file = File::open(path).map_err(|why| failed(why.into()))?;
     let mut reader = Reader::new(BufReader::new(file), budget).map_err(failed)?;
-    let (mut describer, mut planner) = (Describer::new(budget), Planner::new(budget));
+    let (mut describer, mut planner) =
+        (Describer::new(budget), Planner::new(Shared::Replayed, budget));
     for event in reader.by_ref() {
         let event = event.map_err(failed)?;
         describer.add(&event).map_err(|why| failed(why.into()))?;
@@ -196,11 +197,7 @@ fn facts(
         ("Time", format!("{:.3} s", described.span_ns as f64 / 1e9)),
         (
             "Faults",
-            format!(
-                "{} recorded, {} of them in anonymous memory",
-                count(plan.recorded_faults),
-                count(plan.recorded_anonymous_faults)
-            ),
+            format!("{} recorded, {}", count(plan.recorded_faults), replayed::replayable(plan)),
         ),
         (
             "Recorded on",
@@ -250,6 +247,7 @@ fn warnings(about: &About, plan: &Plan, rows: &[Row]) -> Vec<String> {
             about.trailer.remarks.iter().take(4).map(|remark| shorten(&shown(remark), 200)),
         );
     }
+    said.extend(replayed::nameless(plan).map(|said| format!("{said}.")));
     if plan.stray_faults > 0 {
         said.push(format!(
             "{} faults are in memory that the recording knows nothing of: no policy changes them here, and one may on Linux.",

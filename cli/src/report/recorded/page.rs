@@ -63,9 +63,9 @@ fn sizes(content: &Recorded) -> Done<Markup> {
     };
     let millis = |row: &Row| row.kernel.0 as f64 / 1e6;
     let mebi = |row: &Row| row.peak.get() as f64 / f64::from(1 << 20);
-    let faults = |row: &Row| count(row.anonymous_faults);
+    let faults = |row: &Row| count(row.faults());
     let plots = plots_of(&[
-        plot("anonymous faults", &|row| row.anonymous_faults as f64, &faults),
+        plot("faults", &|row| row.faults() as f64, &faults),
         plot("the kernel's time, ms", &millis, &|row| format!("{:.1}", millis(row))),
         plot("memory at its peak, MiB", &mebi, &|row| in_mib(row.peak)),
     ])?;
@@ -113,7 +113,7 @@ fn rows(content: &Recorded) -> Table {
         let mark = if row.choice == content.recommended.choice { " *" } else { "" };
         vec![
             format!("{}{mark}", row.choice),
-            count(row.anonymous_faults),
+            count(row.faults()),
             format!("{:.1}", row.kernel.0 as f64 / 1e6),
             ratio(Row::kernel_ratio),
             in_mib(row.peak),

@@ -119,7 +119,7 @@ fn compared(recordings: &[Recording]) -> Figure {
     };
     let plots = vec![
         plot("faults, 4 KiB is 1", Scale::Log, &|of, row| {
-            row.anonymous_faults as f64 / of.base().anonymous_faults.max(1) as f64
+            row.faults() as f64 / of.base().faults().max(1) as f64
         }),
         plot("untouched memory, MiB", Scale::Linear, &|_, row| {
             row.untouched_bytes as f64 / f64::from(1 << 20)
@@ -168,7 +168,7 @@ fn recorded(recording: &Recording) -> Figure {
         let base = recording.base();
         vec![
             row.choice.to_string(),
-            count(row.anonymous_faults),
+            count(row.faults()),
             count(row.leaves),
             count(row.shootdowns),
             mib(row.zeroed_bytes),
@@ -204,9 +204,7 @@ fn recorded(recording: &Recording) -> Figure {
         }
     };
     let plots = vec![
-        bars("faults", Scale::Log, &|row| {
-            (row.anonymous_faults as f64, count(row.anonymous_faults))
-        }),
+        bars("faults", Scale::Log, &|row| (row.faults() as f64, count(row.faults()))),
         bars("untouched memory, MiB", Scale::Linear, &|row| {
             (row.untouched_bytes as f64 / f64::from(1 << 20), mib(row.untouched_bytes))
         }),

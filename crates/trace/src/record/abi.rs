@@ -12,6 +12,7 @@
 
 use super::sys::{self, pid_t};
 use super::userfault;
+use foliant_units::FRAME_BYTES;
 use std::io;
 
 /// How a call was made.
@@ -37,7 +38,7 @@ pub(crate) const BIRTHS: [libc::c_long; 6] = [
 ];
 
 /// Native calls that stop besides, and `prctl` and `ioctl` with some arguments.
-pub(crate) const CALLS: [libc::c_long; 18] = [
+pub(crate) const CALLS: [libc::c_long; 20] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -56,12 +57,14 @@ pub(crate) const CALLS: [libc::c_long; 18] = [
     libc::SYS_remap_file_pages,
     libc::SYS_io_setup,
     libc::SYS_process_vm_writev,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
 ];
 
 /// Calls of i386 that stop, each with the native one that does the same.
-const THIRTY_TWO: [(u32, libc::c_long); 26] = [
+const THIRTY_TWO: [(u32, libc::c_long); 29] = [
     (OLD_MMAP, libc::SYS_mmap),
-    (192, libc::SYS_mmap),
+    (MMAP2, libc::SYS_mmap),
     (91, libc::SYS_munmap),
     (163, libc::SYS_mremap),
     (125, libc::SYS_mprotect),
@@ -84,11 +87,18 @@ const THIRTY_TWO: [(u32, libc::c_long); 26] = [
     (257, libc::SYS_remap_file_pages),
     (245, libc::SYS_io_setup),
     (348, libc::SYS_process_vm_writev),
+    (93, libc::SYS_ftruncate),
+    (194, libc::SYS_ftruncate),
+    (FALLOCATE, libc::SYS_fallocate),
     (PRCTL, libc::SYS_prctl),
     (IOCTL, libc::SYS_ioctl),
 ];
 /// Takes its arguments from memory.
 const OLD_MMAP: u32 = 90;
+/// Takes its offset in pages.
+const MMAP2: u32 = 192;
+/// Takes its numbers of 64 bits in two words each.
+const FALLOCATE: u32 = 324;
 const PRCTL: u32 = 172;
 const IOCTL: u32 = 54;
 /// Those whose arguments are not read here: `ipc`, which may attach memory, and `process_madvise`.
@@ -127,6 +137,13 @@ impl Abi {
                 *arg = u32::from_le_bytes(*word).into();
             }
         }
+        let double = |low: u64, high: u64| low | high << 32;
+        let [a, b, c, d, e, f] = args;
+        let args = match nr {
+            MMAP2 => [a, b, c, d, e, f * FRAME_BYTES],
+            FALLOCATE => [a, b, double(c, d), double(e, f), 0, 0],
+            _ => args,
+        };
         Some((native, args))
     }
 

@@ -50,6 +50,7 @@ mod raw;
 mod resident;
 mod ring;
 mod settle;
+mod shared;
 mod site;
 mod spawn;
 mod spool;

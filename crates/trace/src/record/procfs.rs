@@ -65,6 +65,15 @@ pub(crate) fn is_file(kind: AreaKind) -> bool {
     matches!(kind, AreaKind::FilePrivate | AreaKind::FileShared)
 }
 
+/// Whether an area is made of huge pages.
+pub(crate) fn is_huge(pid: pid_t, range: VaRange) -> bool {
+    let text = fs::read(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let its = text.lines().skip_while(|line| area(line).is_none_or(|area| area.range != range));
+    let flags = its.into_iter().find_map(|line| line.strip_prefix("VmFlags:"));
+    flags.is_some_and(|flags| flags.split_ascii_whitespace().any(|flag| flag == "ht"))
+}
+
 /// The name without folders of the file at a path, as the kernel tells it.
 pub(crate) fn file_name(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);

@@ -475,3 +475,32 @@ pub(crate) fn is_root() -> bool {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
+
+/// Whether what lies at a path is a file of a tmpfs, as memfds are.
+pub(crate) fn is_in_memory(path: &str) -> bool {
+    let Ok(path) = CString::new(path) else { return false };
+    let mut about = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the kernel reads the text and writes one statfs to the address, which has room for
+    // it.
+    let done = unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) };
+    // SAFETY: the struct is plain numbers, zeroed first and then filled in.
+    done == 0 && unsafe { about.assume_init() }.f_type == libc::TMPFS_MAGIC
+}
+
+/// The parts of a file in whole pages that hold data, within this part of it.
+pub(crate) fn data(file: &File, part: VaRange) -> Vec<VaRange> {
+    let seek = |at: u64, whence: libc::c_int| {
+        // SAFETY: takes numbers only; the descriptor is open.
+        let n = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
+        check(n).map(|n| n as u64).ok()
+    };
+    let (mut runs, mut at, end) = (Vec::new(), part.start().get(), part.end().get());
+    while at < end
+        && let Some(start) = seek(at, libc::SEEK_DATA).filter(|start| *start < end)
+        && let Some(hole) = seek(start, libc::SEEK_HOLE)
+    {
+        at = hole.next_multiple_of(foliant_units::FRAME_BYTES).max(start + 1);
+        runs.extend(VaRange::new(Va::new(start), Va::new(at.min(end))));
+    }
+    runs
+}

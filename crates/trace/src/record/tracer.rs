@@ -34,6 +34,7 @@ use super::log::ToldLog;
 use super::perf::Perf;
 use super::procfs;
 use super::resident::{self, Resident};
+use super::shared::Shared;
 use super::site::{Caller, Sites};
 use super::spawn;
 use super::sys::{self, pid_t};
@@ -109,6 +110,7 @@ pub(crate) struct Tracer<'a> {
     fillers: HashMap<pid_t, BTreeSet<u64>>,
     pages: Resident,
     sites: Sites,
+    shared: Shared,
     /// Whether the kernel knows flags for `PR_SET_THP_DISABLE`.
     knows_flags: bool,
     log: ToldLog,
@@ -147,6 +149,7 @@ impl<'a> Tracer<'a> {
             fillers: HashMap::new(),
             pages: Resident::default(),
             sites: Sites::default(),
+            shared: Shared::default(),
             knows_flags,
             log,
             floor: 0,
@@ -442,7 +445,7 @@ impl<'a> Tracer<'a> {
 
     /// Tells what a call that came back with `result` did.
     fn effect(&mut self, tid: pid_t, call: &Call, result: i64, end: u64) {
-        let [a, b, c, d, e, _] = call.args;
+        let [a, b, c, d, e, f] = call.args;
         let failed = (-4095..0).contains(&result);
         let start = call.start;
         let whole = procfs::sized;
@@ -452,6 +455,12 @@ impl<'a> Tracer<'a> {
                 let file = |shared| procfs::kind_of_fd(tid, e as i32, shared);
                 let area = mapped(result as u64, &call.args, file);
                 self.tell(start, tid, change(EventKind::Map(area)));
+                let told = match area.kind {
+                    AreaKind::SharedAnonymous => self.shared.anonymous(area.range),
+                    AreaKind::FileShared => self.shared.file(tid, e, area.range, f),
+                    _ => Vec::new(),
+                };
+                told.into_iter().for_each(|event| self.tell(start, tid, change(event)));
                 match self.locks(tid).map(|locks| locks.fills) {
                     Some(fills) => self.locked(end, tid, area.range, fills),
                     None if fills(d) => self.populated(end, tid, area.range),
@@ -507,10 +516,27 @@ impl<'a> Tracer<'a> {
             libc::SYS_shmat if !failed => {
                 let at = result as u64;
                 let found = procfs::areas(tid).into_iter().find(|f| f.range.start().get() == at);
-                if let Some(area) = found {
-                    let area = Area { kind: AreaKind::SharedAnonymous, ..area };
-                    self.tell(start, tid, change(EventKind::Map(area)));
+                if let Some(Area { range, .. }) = found {
+                    let is_huge = procfs::is_huge(tid, range);
+                    let kind = if is_huge { AreaKind::Special } else { AreaKind::SharedAnonymous };
+                    let area = found.map(|area| EventKind::Map(Area { kind, ..area }));
+                    let told = if is_huge { Vec::new() } else { self.shared.segment(a, range) };
+                    for event in area.into_iter().chain(told) {
+                        self.tell(start, tid, change(event));
+                    }
                 }
+            }
+            // What is cut off is gone when the call is over, and was there until then.
+            libc::SYS_ftruncate if !failed => {
+                let told = self.shared.changed(tid, a);
+                told.into_iter().for_each(|event| self.tell(end, tid, change(event)));
+            }
+            libc::SYS_fallocate if !failed => {
+                let told = match b as libc::c_int & libc::FALLOC_FL_PUNCH_HOLE {
+                    0 => self.shared.changed(tid, a),
+                    _ => self.shared.punched(tid, a, (c, d)),
+                };
+                told.into_iter().for_each(|event| self.tell(end, tid, change(event)));
             }
             libc::SYS_shmdt if !failed => {
                 self.tell(end, tid, change(EventKind::Unmap { range: whole(a, b) }));

@@ -7,27 +7,33 @@
 //! What the model, the steps and the blocks hold is drawn from a budget ([`crate::budget`]).
 //!
 //! **Invariants**
-//! - P1. Only areas of private memory are mapped: anonymous ones and private maps of files.
+//! - P1. Only areas of private memory are mapped, anonymous ones and private maps of files, and
+//!   shared ones whose object the recording tells.
 //! - P2. A range in a step lies within one area, but for unmapping.
+//! - P3. An object has its name up to the last step that names it: from there on it is there as
+//!   long as somebody maps it. What held it in the recorded run, a descriptor or a name of a file,
+//!   is not known.
 
 use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::error::TraceError;
 use crate::event::{
-    Access, AreaKind, Event, EventKind, Exec, Fault, MapFlags, Prot, SpaceId, Standing, ThreadId,
-    advice, brk_pages,
+    Access, AreaKind, Event, EventKind, Exec, Fault, MapFlags, ObjectId, Prot, SpaceId, Standing,
+    ThreadId, advice, brk_pages,
 };
 use crate::lineage::Lineage;
 use crate::mapping::{Labels, Mapping};
-use crate::naive::{Model, Space, State, Verdict};
+use crate::naive::{Memory, Model, Space, State, Verdict};
+use crate::objects::end_of;
 use crate::piece::{
     DONTFORK, FILLED, HUGEPAGE, LASTING, LOCKED, NOHUGEPAGE, Piece, WATCHED, WIPEONFORK,
 };
 use crate::reader::{About, Reader};
 use foliant::space::{Advice, Flags};
-use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Order, Pages, Va, VaRange};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Read;
+use std::ops::Range;
 
 /// What a step does.
 #[derive(Clone, Debug)]
@@ -50,10 +56,12 @@ pub(super) enum Op {
     Leave,
     /// The entry and exit of a system call.
     Syscall,
+    /// With an object, the area maps it from this page on.
     Map {
         range: VaRange,
         flags: Flags,
         tag: u64,
+        of: Option<(ObjectId, Pages)>,
     },
     Unmap {
         range: VaRange,
@@ -86,10 +94,12 @@ pub(super) enum Op {
     ThpOff {
         off: bool,
     },
-    /// An access to anonymous memory that faulted.
+    /// An access to anonymous or shared memory that faulted. It is the first one to its page: of
+    /// the space where that is private, of all where it is an object's.
     Touch {
         va: Va,
         access: Access,
+        memory: Memory,
         first: bool,
         sizes: Sizes,
     },
@@ -101,7 +111,23 @@ pub(super) enum Op {
     Again {
         va: Va,
         access: Access,
+        memory: Memory,
         leader: Option<u32>,
+    },
+    /// An object has room for so many pages; it is made if it is new.
+    Room {
+        object: ObjectId,
+        pages: Pages,
+    },
+    /// A call has brought pages of an object: those from the first to before the second.
+    Fill {
+        object: ObjectId,
+        pages: (Pages, Pages),
+    },
+    /// A call has taken pages out of an object.
+    Punch {
+        object: ObjectId,
+        pages: (Pages, Pages),
     },
     /// A write to a private map of a file.
     FileWrite {
@@ -127,7 +153,21 @@ impl Op {
             | Op::End
             | Op::Leave
             | Op::Syscall
+            | Op::Room { .. }
+            | Op::Fill { .. }
+            | Op::Punch { .. }
             | Op::ThpOff { .. } => None,
+        }
+    }
+
+    /// The object that it names.
+    fn object(&self) -> Option<ObjectId> {
+        match self {
+            Op::Map { of, .. } => of.map(|(object, _)| object),
+            Op::Room { object, .. } | Op::Fill { object, .. } | Op::Punch { object, .. } => {
+                Some(*object)
+            }
+            _ => None,
         }
     }
 }
@@ -148,6 +188,8 @@ impl Sizes {
     fn of(piece: &Piece) -> Sizes {
         match piece.advised {
             advised if advised & FILLED != 0 => Sizes::Base,
+            // An object's folios know no wishes of areas.
+            advised if advised & NOHUGEPAGE != 0 && piece.attached.is_some() => Sizes::Base,
             advised if advised & WATCHED != 0 => Sizes::Huge,
             _ => Sizes::All,
         }
@@ -166,19 +208,33 @@ pub(super) struct Step {
     pub(super) op: Op,
 }
 
+/// What becomes of shared memory whose object is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shared {
+    /// It is replayed: the sizes of a row are those of `enabled` and of `shmem_enabled` alike.
+    Replayed,
+    /// Its faults are counted, as those of files: the sizes of a row are those of `enabled` alone.
+    Counted,
+}
+
 /// A trace, ready to be replayed.
 #[derive(Debug)]
 pub struct Plan {
     /// Recorded faults in private memory without a file.
     pub recorded_anonymous_faults: u64,
+    /// Recorded faults in shared memory that is replayed.
+    pub recorded_shared_faults: u64,
     /// Recorded faults of all kinds.
     pub recorded_faults: u64,
     /// Reads of private maps of files.
     pub file_reads: u64,
     /// Writes to private maps of files.
     pub file_writes: u64,
-    /// Faults in shared memory and special areas.
+    /// Faults in shared memory that is not replayed, and in special areas.
     pub shared_faults: u64,
+    /// Of them, those in shared memory without a file of which the recording does not say what it
+    /// is: it is older than the recorder's knowing.
+    pub nameless_faults: u64,
     /// Faults that the kernel refused.
     pub refused_faults: u64,
     /// Faults where the recording has no memory, and after which the program went on: no policy
@@ -195,6 +251,8 @@ pub struct Plan {
     /// When the last event was, in nanoseconds.
     last_ns: u64,
     pub(super) steps: Vec<Step>,
+    /// Each object with the last step that names it, in order of these (P3).
+    pub(super) last_named: Vec<(u64, ObjectId)>,
     /// The most spaces, areas in them, and 2 MiB blocks with a page table of their own that there
     /// were at once.
     pub(super) peak: Records,
@@ -264,7 +322,7 @@ impl Plan {
         events: impl IntoIterator<Item = &'a Event>,
         budget: &Budget,
     ) -> Result<Plan, PlanError> {
-        let mut planner = Planner::new(budget);
+        let mut planner = Planner::new(Shared::Replayed, budget);
         for event in events {
             planner.add(event)?;
         }
@@ -272,9 +330,13 @@ impl Plan {
     }
 
     /// Reads a trace and makes its plan; events are not kept.
-    pub fn read(input: impl Read, budget: &Budget) -> Result<(About, Plan), PlanError> {
+    pub fn read(
+        input: impl Read,
+        shared: Shared,
+        budget: &Budget,
+    ) -> Result<(About, Plan), PlanError> {
         let mut reader = Reader::new(input, budget)?;
-        let mut planner = Planner::new(budget);
+        let mut planner = Planner::new(shared, budget);
         for event in reader.by_ref() {
             planner.add(&event?)?;
         }
@@ -309,9 +371,9 @@ impl Plan {
         (part as usize).min(PARTS - 1)
     }
 
-    /// Faults that are the same under every policy: all but the anonymous ones.
+    /// Faults that are the same under every policy: all but those in memory that is replayed.
     pub const fn other_faults(&self) -> u64 {
-        self.recorded_faults - self.recorded_anonymous_faults
+        self.recorded_faults - self.recorded_anonymous_faults - self.recorded_shared_faults
     }
 
     /// What the plan was drawn from.
@@ -330,8 +392,22 @@ fn parts(advice: u32) -> bool {
 }
 
 /// Areas whose memory is replayed; see P1.
-fn is_replayed(kind: AreaKind) -> bool {
-    kind.is_anonymous_private() || kind == AreaKind::FilePrivate
+fn is_replayed(piece: &Piece) -> bool {
+    piece.kind.is_anonymous_private()
+        || piece.kind == AreaKind::FilePrivate
+        || piece.attached.is_some()
+}
+
+/// The step that maps a part of an area.
+fn mapped(range: VaRange, piece: &Piece, flags: Flags) -> Op {
+    let page = |at: u64| Pages::new(at / FRAME_BYTES);
+    let of = piece.attached.map(|at| (at.object, page(at.place(range.start().get()))));
+    Op::Map { range, flags, tag: tag(piece), of }
+}
+
+/// Pages of an object, by their places in it.
+fn pages_of(bytes: &Range<u64>) -> (Pages, Pages) {
+    (Pages::new(bytes.start / FRAME_BYTES), Pages::new(bytes.end / FRAME_BYTES))
 }
 
 /// What keeps an area apart from its neighbours beside rights and wishes: its kind, where anonymous
@@ -358,6 +434,9 @@ fn rights(prot: Prot) -> Flags {
 
 fn flags(piece: &Piece) -> Flags {
     let mut flags = rights(piece.prot);
+    if piece.attached.is_some() {
+        return flags.with(Flags::SHARED);
+    }
     if piece.flags.contains(MapFlags::GROWSDOWN) {
         flags = flags.with(Flags::GROWS_DOWN);
     }
@@ -375,6 +454,7 @@ fn range_of(start: u64, end: u64) -> Option<VaRange> {
 /// Makes a plan of events as they come, so that a trace need not be in memory.
 pub struct Planner {
     plan: Plan,
+    shared: Shared,
     index: u64,
     model: Model,
     lineage: Lineage,
@@ -383,6 +463,11 @@ pub struct Planner {
     spaces: HashMap<SpaceId, Kept>,
     now: Records,
     blocks_now: u64,
+    /// The last step that names each object.
+    last_named: HashMap<ObjectId, u64>,
+    /// Blocks of 2 MiB with pages of objects, which are counted to the end: by the object's number
+    /// and the block's.
+    object_blocks: Map<()>,
 }
 
 /// What a planner keeps of a space, besides the model's.
@@ -401,6 +486,14 @@ struct Kept {
     areas: u64,
 }
 
+/// What there was at a fault's page before it.
+#[derive(Clone, Copy, Default)]
+struct Was {
+    state: Option<State>,
+    /// The page is an object's, and was not in it.
+    lacked: bool,
+}
+
 /// Whether a block of a space takes memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holds {
@@ -410,13 +503,15 @@ enum Holds {
 
 impl Planner {
     /// A planner that draws on this budget.
-    pub fn new(budget: &Budget) -> Planner {
+    pub fn new(shared: Shared, budget: &Budget) -> Planner {
         let plan = Plan {
             recorded_anonymous_faults: 0,
+            recorded_shared_faults: 0,
             recorded_faults: 0,
             file_reads: 0,
             file_writes: 0,
             shared_faults: 0,
+            nameless_faults: 0,
             refused_faults: 0,
             stray_faults: 0,
             repeated: 0,
@@ -425,11 +520,13 @@ impl Planner {
             names: Purse::new(budget),
             last_ns: 0,
             steps: Vec::new(),
+            last_named: Vec::new(),
             peak: Records::default(),
             purse: Purse::new(budget),
         };
         Planner {
             plan,
+            shared,
             index: 0,
             model: Model::new(budget),
             lineage: Lineage::new(),
@@ -437,6 +534,8 @@ impl Planner {
             spaces: HashMap::new(),
             now: Records::default(),
             blocks_now: 0,
+            last_named: HashMap::new(),
+            object_blocks: Map::new(budget, Thing::Pages, cost::BLOCK),
         }
     }
 
@@ -444,6 +543,8 @@ impl Planner {
     pub fn finish(mut self) -> Plan {
         let (mappings, held) = self.labels.finish();
         (self.plan.mappings, self.plan.names) = (mappings, held);
+        self.plan.last_named = self.last_named.into_iter().map(|(of, step)| (step, of)).collect();
+        self.plan.last_named.sort_unstable();
         self.plan
     }
 
@@ -455,10 +556,14 @@ impl Planner {
         self.plan.last_ns = event.time_ns;
         let died = self.lineage.apply(event).map_err(|why| PlanError::Broken { index, why })?;
         self.plan.purse.take(Thing::Spaces, event.kind.births(), cost::BIRTH)?;
+        if self.leaves_out(event) {
+            return Ok(());
+        }
         self.before(event, from)?;
         let was = self.state_at(event);
-        if let Some((fault, verdict)) = self.model.follow(event)? {
-            self.fault(event, fault, verdict, was)?;
+        let judged = self.model.follow(event)?;
+        if let (EventKind::Fault(fault), Some(judged)) = (&event.kind, judged) {
+            self.fault(event, fault, judged, was)?;
         }
         self.labels.follow(event, died)?;
         self.after(event)?;
@@ -469,6 +574,15 @@ impl Planner {
             self.died(space)?;
         }
         Ok(())
+    }
+
+    /// Whether an event is about objects, which are left out.
+    fn leaves_out(&self, event: &Event) -> bool {
+        let is_of_objects = matches!(
+            event.kind,
+            EventKind::Object { .. } | EventKind::Attach { .. } | EventKind::Punch { .. }
+        );
+        self.shared == Shared::Counted && is_of_objects
     }
 
     fn born(&mut self, space: SpaceId, thp_off: bool) -> Result<(), Spent> {
@@ -521,6 +635,11 @@ impl Planner {
         let Plan { steps, purse, .. } = &mut self.plan;
         let Event { time_ns, thread, .. } = *event;
         purse.work(1)?;
+        if let Some(object) = op.object() {
+            let before = self.last_named.insert(object, steps.len() as u64);
+            // In the map and in the list that is made of it.
+            purse.take(Thing::Spaces, u64::from(before.is_none()), cost::BIRTH)?;
+        }
         purse.push(Thing::Steps, steps, Step { time_ns, space, thread, mapping, op })
     }
     fn step(&mut self, event: &Event, op: Op) -> Result<(), Spent> {
@@ -582,6 +701,19 @@ impl Planner {
                 self.step(event, Op::ThpOff { off: args[0] != 0 })?;
             }
             EventKind::Fork { .. } | EventKind::Share { .. } => self.step(event, Op::Syscall)?,
+            EventKind::Object { object, room, present, .. } => {
+                self.object(event, *object, *room, present)?;
+            }
+            EventKind::Punch { object, pages } => {
+                let (start, end) = (pages.start().get(), pages.end().get());
+                self.punch(event, *object, &(start..end))?;
+            }
+            // Whoever attaches twice maps the last.
+            EventKind::Attach { range, .. } => {
+                for (range, _) in self.attached(space, *range)? {
+                    self.step(event, Op::Unmap { range })?;
+                }
+            }
             EventKind::Fault(_) | EventKind::Name { .. } => {}
         }
         Ok(())
@@ -593,6 +725,12 @@ impl Planner {
         match &event.kind {
             EventKind::Exec(exec) => self.exec(event, exec),
             EventKind::Map(area) => self.map(event, area.range),
+            EventKind::Attach { range, .. } => {
+                for (range, piece) in self.attached(space, *range)? {
+                    self.step(event, mapped(range, &piece, flags(&piece)))?;
+                }
+                Ok(())
+            }
             EventKind::Brk { old, new } => self.map(event, brk_pages(*old, *new).0),
             EventKind::Fork { child, .. } => self.fork(event, *child),
             EventKind::Unmap { range } => self.forget(space, *range),
@@ -647,9 +785,74 @@ impl Planner {
 
     fn map(&mut self, event: &Event, range: VaRange) -> Result<(), Spent> {
         for (range, piece) in self.pieces(event.space, range)? {
-            let op = Op::Map { range, flags: flags(&piece), tag: tag(&piece) };
-            self.step(event, op)?;
+            self.step(event, mapped(range, &piece, flags(&piece)))?;
         }
+        Ok(())
+    }
+
+    /// The parts of shared areas in a range that are replayed.
+    fn attached(&self, space: SpaceId, range: VaRange) -> Result<Vec<(VaRange, Piece)>, Spent> {
+        let mut pieces = self.pieces(space, range)?;
+        pieces.retain(|(_, piece)| piece.attached.is_some());
+        Ok(pieces)
+    }
+
+    /// An object has this room, and these pages, some of which may be new.
+    fn object(
+        &mut self,
+        event: &Event,
+        object: ObjectId,
+        room: u64,
+        present: &[VaRange],
+    ) -> Result<(), Spent> {
+        let end = end_of(room);
+        self.step(event, Op::Room { object, pages: pages_of(&(0..end)).1 })?;
+        for range in present {
+            let bytes = range.start().get()..range.end().get().min(end);
+            for bytes in self.lacking(object, bytes)? {
+                self.object_touched(object, &bytes)?;
+                self.step(event, Op::Fill { object, pages: pages_of(&bytes) })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The runs of pages that an object has not.
+    fn lacking(&self, object: ObjectId, bytes: Range<u64>) -> Result<Vec<Range<u64>>, Spent> {
+        let Some(known) = self.model.objects.get(object) else { return Ok(vec![bytes]) };
+        let (mut runs, mut from) = (Vec::new(), bytes.start);
+        for at in known.pages_in(&bytes)? {
+            runs.push(from..at);
+            from = at + FRAME_BYTES;
+        }
+        runs.push(from..bytes.end);
+        runs.retain(|run| !run.is_empty());
+        Ok(runs)
+    }
+
+    fn punch(&mut self, event: &Event, object: ObjectId, bytes: &Range<u64>) -> Result<(), Spent> {
+        if self.model.objects.get(object).is_none() || bytes.is_empty() {
+            return Ok(());
+        }
+        let end = end_of(u64::MAX);
+        let bytes = bytes.start.min(end)..bytes.end.min(end);
+        self.step(event, Op::Punch { object, pages: pages_of(&bytes) })
+    }
+
+    /// Pages have come into an object.
+    fn object_touched(&mut self, object: ObjectId, bytes: &Range<u64>) -> Result<(), Spent> {
+        let block = Order::SIZE_2M.bytes().get();
+        // No object has more blocks than this shift leaves room for.
+        let of = |at: u64| (u64::from(object.0) << 26) | (at / block);
+        let first = bytes.start / block * block;
+        for at in (first..bytes.end).step_by(block as usize) {
+            if self.object_blocks.get(of(at)).is_none() {
+                self.object_blocks.insert(of(at), ())?;
+                self.blocks_now += 1;
+                self.now.tables += 1;
+            }
+        }
+        self.note_peak();
         Ok(())
     }
 
@@ -678,7 +881,7 @@ impl Planner {
             self.plan.purse.work(areas)?;
             for (&start, piece) in space.areas.iter() {
                 let Some(range) = range_of(start, piece.end) else { continue };
-                let list = if !is_replayed(piece.kind) {
+                let list = if !is_replayed(piece) {
                     continue;
                 } else if piece.advised & DONTFORK != 0 {
                     &mut unmap
@@ -727,12 +930,15 @@ impl Planner {
             if let Some((range, piece)) = pieces.last()
                 && range.end() == old.end()
             {
-                let op = Op::Map { range: more, flags: advised(piece), tag: tag(piece) };
+                let op = mapped(more, piece, advised(piece));
                 // It becomes a part of what it grows from, and is not labelled yet.
                 let mapping = self.labels.at(event.space, range.start());
                 self.push_of(mapping, event, event.space, op)?;
             }
             return Ok(());
+        }
+        if old.is_empty() {
+            return self.map_again(event, old.start(), new);
         }
         self.unmap(event, new)?;
         let moved_end = old.end().get().min(old.start().get().saturating_add(new.bytes().get()));
@@ -752,11 +958,21 @@ impl Planner {
                 self.step(event, Op::Unmap { range: *range })?;
             }
             if keep_old {
-                let op = Op::Map { range: *range, flags: advised(piece), tag: tag(piece) };
-                self.step(event, op)?;
+                self.step(event, mapped(*range, piece, advised(piece)))?;
             }
         }
         Ok(())
+    }
+
+    /// What is mapped at an address is mapped a second time.
+    fn map_again(&mut self, event: &Event, old: Va, new: VaRange) -> Result<(), Spent> {
+        let found = self.attached(event.space, page_range(old))?;
+        self.unmap(event, new)?;
+        let (Some((_, piece)), false) = (found.first(), new.is_empty()) else { return Ok(()) };
+        let by = new.start().get().wrapping_sub(old.get());
+        let attached = piece.attached.map(|attached| attached.moved(by));
+        let piece = Piece { attached, ..*piece };
+        self.step(event, mapped(new, &piece, advised(&piece)))
     }
 
     fn advise(&mut self, event: &Event, range: VaRange, number: u32) -> Result<(), Spent> {
@@ -769,7 +985,11 @@ impl Planner {
             advice::GUARD_REMOVE => Advice::GuardRemove,
             advice::COLLAPSE => return self.collapse(event, range),
             advice::POPULATE_READ => return self.populate(event, range, Access::Read),
-            advice::POPULATE_WRITE => return self.populate(event, range, Access::Write),
+            advice::POPULATE_WRITE => {
+                self.populate(event, range, Access::Write)?;
+                return self.populate_shared(event, range, Access::Write);
+            }
+            advice::REMOVE => return self.remove(event, range),
             _ => return Ok(()),
         };
         for (range, piece) in self.pieces(event.space, range)? {
@@ -778,6 +998,17 @@ impl Planner {
             } else if piece.kind.is_anonymous_private() {
                 self.step(event, Op::Advise { range, advice })?;
             }
+        }
+        Ok(())
+    }
+
+    /// What the range maps of objects is taken out of these.
+    fn remove(&mut self, event: &Event, range: VaRange) -> Result<(), Spent> {
+        for (range, piece) in self.attached(event.space, range)? {
+            let Some(attached) = piece.attached else { continue };
+            let place = |at: Va| attached.place(at.get());
+            let bytes = place(range.start())..place(range.end());
+            self.punch(event, attached.object, &bytes)?;
         }
         Ok(())
     }
@@ -791,7 +1022,11 @@ impl Planner {
         let whole = VaRange::new(first, last).unwrap_or_default();
         let advice = Advice::DontNeed;
         // An area that was moved is not to be had again by mapping it, nor are guards.
-        if whole.is_empty() || piece.moved != 0 || self.has_guards(event.space, whole)? {
+        if whole.is_empty()
+            || piece.moved != 0
+            || piece.attached.is_some()
+            || self.has_guards(event.space, whole)?
+        {
             return self.step(event, Op::Advise { range, advice });
         }
         for rest in [(range.start(), first), (last, range.end())] {
@@ -800,7 +1035,7 @@ impl Planner {
             }
         }
         self.step(event, Op::Unmap { range: whole })?;
-        self.step(event, Op::Map { range: whole, flags: advised(piece), tag: tag(piece) })
+        self.step(event, mapped(whole, piece, advised(piece)))
     }
 
     fn has_guards(&self, space: SpaceId, range: VaRange) -> Result<bool, Spent> {
@@ -823,7 +1058,43 @@ impl Planner {
         Ok(())
     }
 
+    /// Shared areas are filled as far as their objects reach.
+    fn populate_shared(
+        &mut self,
+        event: &Event,
+        range: VaRange,
+        access: Access,
+    ) -> Result<(), Spent> {
+        for (range, piece) in self.attached(event.space, range)? {
+            let Some(attached) = piece.attached.filter(|_| piece.prot.permits(access)) else {
+                continue;
+            };
+            let Some(object) = self.model.objects.get(attached.object) else { continue };
+            let start = attached.place(range.start().get());
+            let bytes = start..(start + range.bytes().get()).min(object.end()).max(start);
+            let (touched, length) = (object.missing(&bytes)?, Bytes::new(bytes.end - start));
+            let Some(range) = VaRange::sized(range.start(), length).filter(|r| !r.is_empty())
+            else {
+                continue;
+            };
+            let sizes = self.shared_sizes(event.space, &piece);
+            self.step(event, Op::Populate { range, access, touched, sizes })?;
+            self.touch_range(event.space, range, Holds::Nothing)?;
+            self.object_touched(attached.object, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Which sizes a fault in a shared area may bring: large pages are off for a process, not for
+    /// an object.
+    fn shared_sizes(&self, space: SpaceId, piece: &Piece) -> Sizes {
+        if self.is_thp_off(space) { Sizes::Base } else { Sizes::of(piece) }
+    }
+
     fn populate(&mut self, event: &Event, range: VaRange, access: Access) -> Result<(), Spent> {
+        if access != Access::Write {
+            self.populate_shared(event, range, access)?;
+        }
         for (range, piece) in self.pieces(event.space, range)? {
             if !piece.kind.is_anonymous_private() || !piece.prot.permits(access) {
                 continue;
@@ -853,20 +1124,29 @@ impl Planner {
     }
 
     /// What the model has at a fault's page before it follows the fault.
-    fn state_at(&self, event: &Event) -> Option<State> {
-        let EventKind::Fault(fault) = &event.kind else { return None };
-        let space = self.model.spaces.get(&event.space)?;
-        space.pages.get(fault.page().get()).map(|page| page.state)
+    fn state_at(&self, event: &Event) -> Was {
+        let EventKind::Fault(fault) = &event.kind else { return Was::default() };
+        let page = fault.page();
+        let lacked = self.model.lacks(event.space, page);
+        let space = self.model.spaces.get(&event.space);
+        let was = space.and_then(|space| space.pages.get(page.get()));
+        Was { state: was.map(|page| page.state), lacked }
     }
 
     fn fault(
         &mut self,
         event: &Event,
         fault: &Fault,
-        verdict: Verdict,
-        was: Option<State>,
+        (verdict, memory): (Verdict, Memory),
+        was: Was,
     ) -> Result<(), Spent> {
         self.plan.recorded_faults += 1;
+        if verdict.is_replayed() {
+            match memory {
+                Memory::Private => self.plan.recorded_anonymous_faults += 1,
+                Memory::Shared => self.plan.recorded_shared_faults += 1,
+            }
+        }
         let (page, va, space) = (fault.page(), fault.va, event.space);
         let at = self.pieces(space, page_range(page))?.first().map(|(_, piece)| *piece);
         let access = match fault.access {
@@ -879,41 +1159,71 @@ impl Planner {
                 self.plan.stray_faults += 1
             }
             Verdict::Refused => self.plan.refused_faults += 1,
-            Verdict::Other if at.is_none() => self.plan.shared_faults += 1,
+            Verdict::Other if at.is_none() => {
+                self.plan.shared_faults += 1;
+                self.plan.nameless_faults += u64::from(self.is_nameless(space, page));
+            }
             Verdict::Other if fault.access == Access::Write => {
                 self.plan.file_writes += 1;
                 self.touch(space, page, Holds::Memory)?;
                 self.step(event, Op::FileWrite { va })?;
             }
             Verdict::Other => self.plan.file_reads += 1,
+            // Whether somebody else was mapping the page was chance, which a replay does not have.
+            Verdict::PassedOver => {
+                self.step(event, Op::Again { va, access, memory, leader: None })?;
+            }
             // The handler finds that it is for the program to say, whatever the size.
-            Verdict::Needed { .. } if was == Some(State::Protected) => {
-                self.plan.recorded_anonymous_faults += 1;
-                self.step(event, Op::Again { va, access, leader: None })?;
+            Verdict::Needed { .. } if was.state == Some(State::Protected) => {
+                self.step(event, Op::Again { va, access, memory, leader: None })?;
             }
             Verdict::Needed { .. } => {
-                self.plan.recorded_anonymous_faults += 1;
                 // A plan with more steps than fit into the number has no leaders from there on.
                 if let Ok(next) = u32::try_from(self.plan.steps.len())
                     && let Some(kept) = self.spaces.get_mut(&space)
                 {
                     kept.leaders.insert(page.get(), next)?;
                 }
-                self.touch(space, page, Holds::Memory)?;
-                let sizes = at.map_or(Sizes::All, |piece| Sizes::of(&piece));
-                self.step(event, Op::Touch { va, access, first: was.is_none(), sizes })?;
+                let (first, sizes) = self.touched(event, page, at.as_ref(), was)?;
+                self.step(event, Op::Touch { va, access, memory, first, sizes })?;
             }
             Verdict::Needless { standing, .. } => {
-                self.plan.recorded_anonymous_faults += 1;
                 self.plan.repeated += 1;
                 let raced = standing == Standing::Raced;
                 let leaders = self.spaces.get(&space).map(|kept| &kept.leaders);
                 let leader = leaders.and_then(|leaders| leaders.get(page.get()));
                 let leader = leader.copied().filter(|_| raced);
-                self.step(event, Op::Again { va, access, leader })?;
+                self.step(event, Op::Again { va, access, memory, leader })?;
             }
         }
         Ok(())
+    }
+
+    /// A fault has brought its page, of this area: whether it is the first to use it, and which
+    /// sizes it may get.
+    fn touched(
+        &mut self,
+        event: &Event,
+        page: Va,
+        piece: Option<&Piece>,
+        was: Was,
+    ) -> Result<(bool, Sizes), Spent> {
+        let Some((piece, attached)) = piece.and_then(|piece| Some((piece, piece.attached?))) else {
+            self.touch(event.space, page, Holds::Memory)?;
+            return Ok((was.state.is_none(), piece.map_or(Sizes::All, Sizes::of)));
+        };
+        self.touch(event.space, page, Holds::Nothing)?;
+        let at = attached.place(page.get());
+        self.object_touched(attached.object, &(at..at + FRAME_BYTES))?;
+        Ok((was.lacked, self.shared_sizes(event.space, piece)))
+    }
+
+    /// Whether a page is shared memory without a file of which nothing more is known.
+    fn is_nameless(&self, space: SpaceId, page: Va) -> bool {
+        let areas = self.model.spaces.get(&space).map(|space| &space.areas);
+        let area = areas.and_then(|areas| areas.range(..=page.get()).next_back());
+        self.shared == Shared::Replayed
+            && area.is_some_and(|(_, area)| area.kind == AreaKind::SharedAnonymous)
     }
 
     fn touch(&mut self, space: SpaceId, page: Va, holds: Holds) -> Result<(), Spent> {
@@ -991,7 +1301,7 @@ fn pieces(space: &Space, range: VaRange) -> Result<Vec<(VaRange, Piece)>, Spent>
     let inside = |(&at, piece): (&u64, &Piece)| {
         seen += 1;
         let part = range_of(at.max(start), piece.end.min(end))?;
-        is_replayed(piece.kind).then_some((part, *piece))
+        is_replayed(piece).then_some((part, *piece))
     };
     let pieces = areas.filter_map(inside).collect();
     space.areas.work(seen)?;

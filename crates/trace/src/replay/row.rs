@@ -12,10 +12,11 @@ pub struct Row {
     pub choice: Choice,
     /// Faults in private memory without a file: calls of the manager's fault handler for them.
     pub anonymous_faults: u64,
+    /// Faults in shared memory that is replayed, likewise.
+    pub shared_faults: u64,
     /// Writes to private maps of files that took a page.
     pub file_copies: u64,
-    /// Faults in anonymous memory that the manager refused although the recorded kernel served
-    /// them.
+    /// Faults that the manager refused although the recorded kernel served them.
     pub refused: u64,
     /// Steps down to a smaller size because no block was free.
     pub fallbacks: u64,
@@ -23,7 +24,7 @@ pub struct Row {
     pub fragmented_blocks: u64,
     /// Pages that were moved to make blocks of 2 MiB whole.
     pub moved_pages: u64,
-    /// Bytes cleared for anonymous folios.
+    /// Bytes cleared for folios.
     pub zeroed_bytes: u64,
     /// Pages copied after a fork.
     pub copied_pages: u64,
@@ -37,14 +38,14 @@ pub struct Row {
     pub kernel: Nanos,
     /// Of it, what having memory compacted took: looking through blocks, moving folios.
     pub compaction: Nanos,
-    /// The most that anonymous folios held at once.
+    /// The most that folios held at once: of anonymous memory and of objects.
     pub peak: Bytes,
     /// The most that was mapped at once, summed over spaces: shared pages count once for each.
     pub peak_mapped: Bytes,
     /// Cleared for folios and not touched while mapped: bytes cleared less the pages that the trace
     /// touches for the first time while such a folio maps them.
     pub untouched_bytes: u64,
-    /// Anonymous folios by size, those for maps of files left out.
+    /// Folios of anonymous memory and of objects by size, those for maps of files left out.
     pub folios: BTreeMap<Order, u64>,
     /// The step after which the most was held, for [`sights_at`](super::sights_at).
     pub peak_step: u64,
@@ -54,6 +55,10 @@ pub struct Row {
 }
 
 impl Row {
+    /// Faults in all memory that is replayed but for maps of files.
+    pub fn faults(&self) -> u64 {
+        self.anonymous_faults + self.shared_faults
+    }
     /// Kernel time relative to that of `base`; 1 where both are nothing.
     pub fn kernel_ratio(&self, base: &Row) -> f64 {
         ratio(self.kernel.0, base.kernel.0)

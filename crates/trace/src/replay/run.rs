@@ -15,18 +15,20 @@ use super::settings::{ReplayError, Settings, WARM_MOST};
 use super::sights::{Sights, sights};
 use super::stop::{Mm, Stop};
 use crate::budget::{Budget, Purse, Spent, Thing};
-use crate::event::{Access, SpaceId};
+use crate::event::{Access, ObjectId, SpaceId};
+use crate::naive::Memory;
 use crate::wish::Wish;
 use foliant::compact::Effort;
 use foliant::fault::{Defrag, PolicyError, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Setup};
-use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId as Id};
+use foliant::object::ObjectRequest;
+use foliant::space::{Advice, Flags, MapRequest, Move, ObjectId as Object, Place, SpaceId as Id};
 use foliant::table::{Attrs, Entry};
 use foliant::zero::{Clearing, Far};
-use foliant::{Outcome, SizeEvent};
+use foliant::{Outcome, Policy, SizeEvent};
 use foliant_machine::Cpus;
 use foliant_sim::{Backing, Config, CostModel, Sim, Work};
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Level, Nanos, Order, Va, VaRange};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Level, Nanos, Order, Pages, Va, VaRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -175,7 +177,8 @@ fn driven<T>(
     run.prepare()?;
     run.ledger = (book == Book::Kept).then(|| Ledger::new(run.reading()));
     for (index, step) in plan.steps.iter().enumerate().take(steps) {
-        run.step(index, step).map_err(|stop| run.explain(index, stop))?;
+        let done = run.step(index, step).and_then(|()| run.unname(plan, index));
+        done.map_err(|stop| run.explain(index, stop))?;
         run.book(plan, index, step);
         if index % WORK_STEPS == WORK_STEPS - 1 {
             run.count_work()?;
@@ -297,6 +300,10 @@ struct Run<'r, 'm> {
     /// Kernel time that stands for nothing in the recorded run.
     excluded: u64,
     anonymous_faults: u64,
+    shared_faults: u64,
+    /// Objects that have a name, and how many have lost theirs.
+    objects: BTreeMap<ObjectId, Object>,
+    unnamed: usize,
     file_copies: u64,
     file_pages: u64,
     refused: u64,
@@ -348,6 +355,9 @@ impl<'r, 'm> Run<'r, 'm> {
             before: Baseline::default(),
             excluded: 0,
             anonymous_faults: 0,
+            shared_faults: 0,
+            objects: BTreeMap::new(),
+            unnamed: 0,
             file_copies: 0,
             file_pages: 0,
             refused: 0,
@@ -371,6 +381,7 @@ impl<'r, 'm> Run<'r, 'm> {
         match stop {
             Stop::OutOfMemory => ReplayError::OutOfMemory { choice, memory, fragmented },
             Stop::Refused(why) => ReplayError::Refused { choice, step: index as u64, why },
+            Stop::Spent(spent) => ReplayError::Spent(spent),
         }
     }
 
@@ -384,7 +395,7 @@ impl<'r, 'm> Run<'r, 'm> {
             self.warm().map_err(|stop| self.explain(0, stop))?;
         }
         let other = fragment(self.mm, self.fragmented).map_err(|stop| self.explain(0, stop))?;
-        self.mm.set_policy(self.rule.policy);
+        self.set_policy(self.rule.policy);
         self.mm.set_defrag(self.defrag);
         self.budget.work(self.memory.get() / FRAME_BYTES / FRAMES_A_STEP)?;
         self.counted = self.machine_work();
@@ -435,10 +446,20 @@ impl<'r, 'm> Run<'r, 'm> {
             kernel: self.sim.kernel_time_total().0,
             shootdowns: self.mm.total(foliant::Event::Shootdown),
             copied: self.mm.total(foliant::Event::Copied),
-            fallbacks: sizes().map(|o| stats(o, SizeEvent::AnonFaultFallback)).sum(),
+            fallbacks: sizes()
+                .map(|o| {
+                    stats(o, SizeEvent::AnonFaultFallback) + stats(o, SizeEvent::ShmemFallback)
+                })
+                .sum(),
             compacted: self.compacted(),
-            folios: sizes().map(|o| (o, stats(o, SizeEvent::AnonFaultAlloc))).collect(),
+            folios: sizes().map(|o| (o, self.folios(o))).collect(),
         }
+    }
+
+    /// Folios of a size that faults have brought, for spaces and for objects.
+    fn folios(&self, order: Order) -> u64 {
+        self.mm.size_total(order, SizeEvent::AnonFaultAlloc)
+            + self.mm.size_total(order, SizeEvent::ShmemAlloc)
     }
 
     fn compacted(&self) -> Compaction {
@@ -474,7 +495,7 @@ impl<'r, 'm> Run<'r, 'm> {
 
     fn step(&mut self, index: usize, step: &Step) -> Result<(), Stop> {
         let cpu = Cpu((step.thread.0 as usize % self.running.len()) as u16);
-        let (sim, space, faults) = (self.sim, step.space, self.anonymous_faults);
+        let (sim, space, faults) = (self.sim, step.space, self.faults());
         self.work += WORK;
         self.at = index;
         self.look(step.time_ns);
@@ -493,12 +514,16 @@ impl<'r, 'm> Run<'r, 'm> {
             }
         })?;
         let accesses = matches!(step.op, Op::Touch { .. } | Op::Again { .. });
-        self.found = accesses && self.anonymous_faults == faults;
+        self.found = accesses && self.faults() == faults;
         if !self.found {
             sim.on(cpu, || self.charge_compaction());
             self.watch(space);
         }
         Ok(())
+    }
+
+    fn faults(&self) -> u64 {
+        self.anonymous_faults + self.shared_faults
     }
 
     fn id(&self, space: SpaceId) -> Result<Id, Stop> {
@@ -576,11 +601,25 @@ impl<'r, 'm> Run<'r, 'm> {
         let (mm, id) = (self.mm, self.id(space)?);
         match op {
             Op::Syscall => self.sim.charge_work(Work::Syscall, 1),
-            Op::Map { range, flags, tag } => {
+            Op::Map { range, flags, tag, of } => {
                 let place = Place::Fixed(range.start());
                 let bytes = range.bytes();
-                mm.map(id, &MapRequest { place, bytes, flags: *flags, tag: *tag })?;
-                self.wish(id, *range, mapping)?;
+                let request = MapRequest { place, bytes, flags: *flags, tag: *tag };
+                match of {
+                    Some((object, first)) => {
+                        mm.map_object(id, &request, (self.object(*object)?, *first))?;
+                    }
+                    None => {
+                        mm.map(id, &request)?;
+                        self.wish(id, *range, mapping)?;
+                    }
+                }
+            }
+            Op::Room { object, pages } => self.room(*object, *pages)?,
+            Op::Fill { object, pages } => self.fill(*object, *pages)?,
+            Op::Punch { object, pages: (from, to) } => {
+                self.count_leaves();
+                mm.punch_object(self.object(*object)?, *from, *to)?;
             }
             Op::Named { range } => self.wish(id, *range, mapping)?,
             Op::Unmap { range } => {
@@ -620,11 +659,15 @@ impl<'r, 'm> Run<'r, 'm> {
                 let switch = if *off { ProcessSwitch::Off } else { ProcessSwitch::On };
                 mm.set_process_switch(id, switch)?;
             }
-            Op::Touch { va, access, first, sizes } => {
+            Op::Touch { va, access, memory, first, sizes } => {
                 let taken = self.with(*sizes, |run| run.touch(id, *va, *access))?;
-                self.anonymous_faults += u64::from(taken.faults);
+                *self.faults_in(*memory) += u64::from(taken.faults);
                 if taken.faults > 0 {
                     self.faulted.set(index);
+                }
+                if *memory == Memory::Shared {
+                    self.touched += u64::from(*first);
+                    return Ok(());
                 }
                 // A first touch uses a page of a folio, unless it came to shared zeros or a copy; a
                 // later one uses one only where a folio has replaced zeros.
@@ -644,15 +687,16 @@ impl<'r, 'm> Run<'r, 'm> {
                 };
                 self.touched += u64::from(uses);
             }
-            Op::Again { va, access, leader } => {
+            Op::Again { va, access, memory, leader } => {
                 let no_race = leader.is_some_and(|leader| !self.faulted.is_set(leader as usize));
                 if no_race {
                     // At this policy the page was there before the race began.
-                    self.anonymous_faults += u64::from(self.touch(id, *va, *access)?.faults);
+                    let taken = self.touch(id, *va, *access)?;
+                    *self.faults_in(*memory) += u64::from(taken.faults);
                 } else {
                     // The CPU had faulted before the page came; the handler finds nothing to do.
                     self.sim.charge_work(Work::Fault, 1);
-                    self.anonymous_faults += 1;
+                    *self.faults_in(*memory) += 1;
                     self.resolve(id, *va, Access::Read)?;
                 }
             }
@@ -671,10 +715,69 @@ impl<'r, 'm> Run<'r, 'm> {
         if sizes == Sizes::All {
             return act(self);
         }
-        self.mm.set_policy(self.rule.within(sizes));
+        self.set_policy(self.rule.within(sizes));
         let done = act(self);
-        self.mm.set_policy(self.rule.policy);
+        self.set_policy(self.rule.policy);
         done
+    }
+
+    /// Switches sizes for anonymous memory and for that of objects.
+    fn set_policy(&self, policy: Policy) {
+        self.mm.set_policy(policy);
+        self.mm.set_object_policy(policy);
+    }
+
+    /// Where faults in such memory are counted.
+    fn faults_in(&mut self, memory: Memory) -> &mut u64 {
+        match memory {
+            Memory::Private => &mut self.anonymous_faults,
+            Memory::Shared => &mut self.shared_faults,
+        }
+    }
+
+    fn object(&self, object: ObjectId) -> Result<Object, Stop> {
+        let found = self.objects.get(&object).copied();
+        found.ok_or_else(|| Stop::Refused(format!("object {object} is not there")))
+    }
+
+    /// Makes an object, or changes its size.
+    fn room(&mut self, object: ObjectId, pages: Pages) -> Result<(), Stop> {
+        if let Some(id) = self.objects.get(&object).copied() {
+            self.count_leaves();
+            return Ok(self.mm.resize_object(id, pages)?);
+        }
+        let request = ObjectRequest { pages, ..ObjectRequest::default() };
+        self.objects.insert(object, self.mm.create_object(&request)?);
+        Ok(())
+    }
+
+    /// Brings pages of an object that no fault brought: what that took is none of the recorded
+    /// faults' time.
+    fn fill(&mut self, object: ObjectId, (from, to): (Pages, Pages)) -> Result<(), Stop> {
+        let id = self.object(object)?;
+        let start = self.sim.kernel_time_total().0;
+        for page in from.get()..to.get() {
+            self.budget.work(WORK)?;
+            self.mm.object_page(id, Pages::new(page), foliant::Access::Write)?;
+        }
+        self.excluded += self.sim.kernel_time_total().0 - start;
+        self.touched += to.get() - from.get();
+        self.grew = true;
+        Ok(())
+    }
+
+    /// Takes the names from objects that no step after this one names.
+    fn unname(&mut self, plan: &Plan, index: usize) -> Result<(), Stop> {
+        while let Some(&(last, object)) = plan.last_named.get(self.unnamed)
+            && last <= index as u64
+        {
+            self.unnamed += 1;
+            if let Some(id) = self.objects.remove(&object) {
+                self.count_leaves();
+                self.mm.end_object(id)?;
+            }
+        }
+        Ok(())
     }
 
     /// Advises what is wished for a mapping, by a system call of its own. What `MADV_COLLAPSE` does
@@ -693,7 +796,7 @@ impl<'r, 'm> Run<'r, 'm> {
     fn reading(&self) -> Reading {
         let mut folios = [0; _];
         for (count, order) in folios.iter_mut().zip(Order::all()) {
-            *count = self.mm.size_total(order, SizeEvent::AnonFaultAlloc);
+            *count = self.folios(order);
         }
         Reading {
             faults: self.anonymous_faults,
@@ -852,6 +955,7 @@ impl<'r, 'm> Run<'r, 'm> {
         Row {
             choice: self.choice,
             anonymous_faults: self.anonymous_faults,
+            shared_faults: self.shared_faults,
             file_copies: self.file_copies,
             refused: self.refused,
             fallbacks: now.fallbacks - before.fallbacks,

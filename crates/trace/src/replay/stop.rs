@@ -1,7 +1,8 @@
 //! The manager of a replay, and why it stopped one.
 
+use crate::budget::Spent;
 use foliant::Manager;
-use foliant::manager::SpaceError;
+use foliant::manager::{NoPage, SpaceError};
 use foliant::space::{MapError, RangeError, RemapError};
 use foliant::table::X86_64;
 use foliant_sim::Sim;
@@ -13,6 +14,21 @@ pub(super) type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
 pub(super) enum Stop {
     OutOfMemory,
     Refused(String),
+    Spent(Spent),
+}
+
+impl From<Spent> for Stop {
+    fn from(spent: Spent) -> Stop {
+        Stop::Spent(spent)
+    }
+}
+impl From<NoPage> for Stop {
+    fn from(error: NoPage) -> Stop {
+        match error {
+            NoPage::NoMemory => Stop::OutOfMemory,
+            other => Stop::Refused(other.to_string()),
+        }
+    }
 }
 
 impl From<SpaceError> for Stop {

@@ -9,7 +9,8 @@
 //! - K1. A call's change is told once, at the latest when the call is back.
 //!
 //! **Not here**: what only the stopped program would tell, which is remarked on: rights that were
-//! changed in part, other processes' memory, and areas that a process locks before it has them.
+//! changed in part, other processes' memory, and areas that a process locks before it has them;
+//! which memory shared areas are of (`shared`), whose faults a replay counts and does no more.
 
 use super::super::abi;
 use super::super::procfs;
@@ -24,7 +25,8 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The calls that are asked for: those that a tracer stops at, but for what only it can follow.
 pub(crate) fn calls() -> impl Iterator<Item = libc::c_long> {
-    let unread = [libc::SYS_io_setup, libc::SYS_process_vm_writev];
+    let unread =
+        [libc::SYS_io_setup, libc::SYS_process_vm_writev, libc::SYS_ftruncate, libc::SYS_fallocate];
     let read = abi::CALLS.into_iter().filter(move |nr| !unread.contains(nr));
     read.chain([libc::SYS_prctl])
 }
