@@ -51,6 +51,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     pub(crate) fn copy_shared(&mut self, parent: SpaceId, vma: &Vma) -> Result<(), Errno> {
         let mut found = Vec::new();
         self.mm.with_leaves(parent, vma.range, |leaves| found.extend(leaves));
+        let mut parts = Vec::new();
         for one in found {
             let how = match one.entry {
                 Entry::Leaf { .. } => Advice::PopulateRead,
@@ -63,6 +64,13 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 Err(_) if how == Advice::PopulateRead => {} // it comes by a fault
                 done => done?,
             }
+            parts.push(part);
+        }
+        // A page comes with what is around it, which the parent may have dropped.
+        let starts = parts.iter().map(|part| part.start().get()).chain([vma.end()]);
+        let ends = [vma.start()].into_iter().chain(parts.iter().map(|part| part.end().get()));
+        for (from, to) in ends.zip(starts).filter(|(from, to)| from < to) {
+            self.mm.advise(self.space, range(from, to), Advice::DontNeed)?;
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Reason {
                 "MADV_PAGEOUT takes pages of files out of page tables, and what was never written out of the file; here they stay"
             }
             Reason::AllocatedTwice => {
-                "mincore shows a page that nobody touched once fallocate named it twice, and here a touch alone brings it"
+                "mincore shows a page that nobody touched once fallocate named it twice, and a read beside it maps it; here a touch alone brings it"
             }
             Reason::SplitLeavesZeros => {
                 "Linux counts pages of zeros no longer where it split the large folio they were in"
@@ -61,8 +61,13 @@ impl Reason {
         pages_out(&calls[freed..]).then_some(Reason::FreedIsKept)
     }
     /// The reason of a difference between pages of an area that maps a file.
-    pub(crate) fn of_file_pages(calls: &[Call], host: &str) -> Option<Reason> {
-        (pages_out(calls) && host.ends_with("is not there")).then_some(Reason::TakenFromFile)
+    pub(crate) fn of_file_pages(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
+        let is_missing = |said: &str| said.ends_with("is not there");
+        match () {
+            () if pages_out(calls) && is_missing(host) => Some(Reason::TakenFromFile),
+            () if allocations(calls) > 1 && is_missing(ours) => Some(Reason::AllocatedTwice),
+            () => None,
+        }
     }
     /// The reason of a difference between two areas in `smaps`, if it is one of these.
     pub(crate) fn of_smaps(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
@@ -88,10 +93,9 @@ impl Reason {
         }
         let (Answer::Pages(host), Answer::Pages(ours)) = (host, ours) else { return None };
         let only = |a: &[u8], b: &[u8]| a != b && a.iter().zip(b).all(|(a, b)| a <= b);
-        let allocations = calls.iter().filter(|call| call.name == Name::Fallocate).count();
         match () {
             () if pages_out(calls) && only(host, ours) => Some(Reason::TakenFromFile),
-            () if allocations > 1 && only(ours, host) => Some(Reason::AllocatedTwice),
+            () if allocations(calls) > 1 && only(ours, host) => Some(Reason::AllocatedTwice),
             () => None,
         }
     }
@@ -100,6 +104,11 @@ impl Reason {
 /// Whether one of the calls wants pages taken out.
 fn pages_out(calls: &[Call]) -> bool {
     calls.iter().any(|call| advises(call, MADV_PAGEOUT))
+}
+
+/// How many of the calls name memory of a file that is to be there.
+fn allocations(calls: &[Call]) -> usize {
+    calls.iter().filter(|call| call.name == Name::Fallocate).count()
 }
 
 /// Whether a call gives this advice.
@@ -132,7 +141,7 @@ mod tests {
             ([MADV_COLD, MADV_PAGEOUT], None),
         ] {
             assert_eq!(Reason::of_pages(&calls.map(advice)), reason, "{calls:?}");
-            let of_file = |host| Reason::of_file_pages(&calls.map(advice), host);
+            let of_file = |host| Reason::of_file_pages(&calls.map(advice), host, "");
             let taken = calls.contains(&MADV_PAGEOUT).then_some(Reason::TakenFromFile);
             assert_eq!((of_file("p is not there"), of_file("p holds 0")), (taken, None));
         }

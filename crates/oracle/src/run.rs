@@ -118,7 +118,7 @@ fn wrong(calls: &[Call], what: String) -> End {
 fn ended(calls: &[Call], difference: Difference) -> End {
     let reason = match difference.what {
         "pages" => Reason::of_pages(calls),
-        OF_FILE => Reason::of_file_pages(calls, &difference.host),
+        OF_FILE => Reason::of_file_pages(calls, &difference.host, &difference.ours),
         "smaps" => Reason::of_smaps(calls, &difference.host, &difference.ours),
         _ => None,
     };
