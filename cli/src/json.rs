@@ -34,7 +34,7 @@ pub(crate) struct File {
     recorded_faults: u64,
     /// Those in private memory without a file.
     recorded_anonymous_faults: u64,
-    /// Those in shared memory that the replay has: memory without a file, files in memory, System V.
+    /// Those in shared memory that the replay has: without a file, files in memory, System V.
     recorded_shared_faults: u64,
     /// The others.
     other_faults: u64,

@@ -1,8 +1,8 @@
 //! Shared memory: real programs are recorded, and a replay takes the faults that Linux took.
 //!
 //! The programs are tests of this very file, `child_*`, as in `record.rs`. Each works in a map of a
-//! size that nothing else uses, at a place that is aligned, so that what Linux maps around a read is
-//! known by counting.
+//! size that nothing else uses, at a place that is aligned, so that what Linux maps around a read
+//! is known by counting.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(unsafe_code)]
 

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A file in memory can have pages that no recorded fault brought: by `write`, or from before. So
-//! each time that one is mapped the pages are looked for that it has in the mapped part (`SEEK_DATA`,
-//! which finds those that Linux would map around a fault, and brings none).
+//! each time that one is mapped the pages are looked for that it has in the mapped part
+//! (`SEEK_DATA`, which finds those that Linux would map around a fault, and brings none).
 //!
 //! **Not here**: files on a disk, huge pages, `truncate` by a path, what a System V segment holds
 //! that was made before; what processes have mapped that ran before they were recorded.
