@@ -156,7 +156,7 @@ impl<P: Paging> Sharing<'_, '_, P> {
         world.count("create object");
         let room = *rng.pick(&[20, 100, ROOM, ROOM]);
         let flags = *rng.pick(&[Flags::NONE, Flags::HUGEPAGE, Flags::NOHUGEPAGE]);
-        let request = ObjectRequest { pages: Pages::new(room), flags, limit: None };
+        let request = ObjectRequest { pages: Pages::new(room), flags, ..ObjectRequest::default() };
         match world.mm.create_object(&request) {
             Ok(id) => {
                 let (room, words) = (Register::of(&[room]), BTreeMap::new());

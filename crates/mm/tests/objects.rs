@@ -6,7 +6,7 @@ use crate::common::*;
 use foliant::compact::CompactRequest;
 use foliant::fault::{Orders, Refusal};
 use foliant::manager::{CollapseLimits, NoPage, Poisoned};
-use foliant::object::ObjectRequest;
+use foliant::object::{Around, ObjectRequest};
 use foliant::pool::Budget;
 use foliant::space::{
     Advice, Flags, MapError, MapRequest, Move, ObjectId, Place, RangeError, SpaceId,
@@ -235,7 +235,9 @@ fn requests_that_do_not_go_together_with_an_object() {
         assert!(matches!(beyond, Err(MapError::Range(RangeError::Outside(_)))), "{beyond:?}");
     }
     let flags = Flags::HUGE_2M;
-    let pool = mm.create_object(&ObjectRequest { pages: pages(512), flags, limit: None }).unwrap();
+    let pool = mm
+        .create_object(&ObjectRequest { pages: pages(512), flags, ..ObjectRequest::default() })
+        .unwrap();
     for first in [u64::MAX - 511, 1 << 52] {
         let ask = request(Place::Anywhere, SIZE_2M, SHARED);
         let beyond = mm.map_object(a, &ask, (pool, pages(first)));
@@ -353,6 +355,12 @@ fn a_read_brings_what_is_around_it() {
         assert!(seen(poor) < 7);
     });
     assert_eq!(peek(&sim, &mm, of, 9), Some(9));
+    let lone = ObjectRequest { pages: pages(8), around: Around::Nothing, ..Default::default() };
+    let lone = mm.create_object(&lone).unwrap();
+    (0..8).for_each(|page| poke(&sim, &mm, lone, page, page));
+    map(&mm, shared, (700, 8), (lone, 0), SHARED);
+    run(&sim, &mm, 0, shared, || assert_eq!(load(&sim, &mm, shared, at(703)), 3));
+    assert!(there(shared, 703) && !there(shared, 702), "of some objects nothing comes besides");
     // Pages 60 to 67, of which the last four are beyond the end.
     map(&mm, shared, (660, 8), (of, 60), SHARED);
     run(&sim, &mm, 0, shared, || {

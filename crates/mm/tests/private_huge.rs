@@ -28,7 +28,8 @@ fn at(nth: u64) -> u64 {
 }
 fn object<P: Paging>(mm: &AnyMm<'_, P>, room: u64) -> ObjectId {
     let flags = Flags::HUGE_2M;
-    mm.create_object(&ObjectRequest { pages: huge(room), flags, limit: None }).unwrap()
+    mm.create_object(&ObjectRequest { pages: huge(room), flags, ..ObjectRequest::default() })
+        .unwrap()
 }
 /// Maps `count` pages of an object from `first` on at the `place`-th page behind `BASE`.
 fn map<P: Paging>(

@@ -230,6 +230,10 @@ pub enum Backing {
 }
 
 impl Backing {
+    /// Whether Linux maps what is around a page that is read.
+    pub const fn maps_around(self) -> bool {
+        !matches!(self, Backing::SystemV)
+    }
     /// A few words.
     pub const fn name(self) -> &'static str {
         match self {

@@ -510,7 +510,7 @@ impl Space {
         event: &Event,
         object: &mut Object,
     ) -> Result<(), Spent> {
-        if access != Access::Write && object.maps_around() && area.advised & WATCHED == 0 {
+        if access != Access::Write && object.backing.maps_around() && area.advised & WATCHED == 0 {
             for at in around(page, start..area.end).step_by(FRAME_BYTES as usize) {
                 if object.has(attached.place(at)) && self.pages.get(at).is_none() {
                     let found = Page { around: true, ..Page::new(State::Object, event) };

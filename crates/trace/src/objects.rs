@@ -81,10 +81,6 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Whether a read fault maps what is around it.
-    pub(crate) fn maps_around(&self) -> bool {
-        self.backing != Backing::SystemV
-    }
     /// Whether it has room for the page at this place.
     pub(crate) fn reaches(&self, at: u64) -> bool {
         at < self.end

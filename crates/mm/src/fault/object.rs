@@ -19,8 +19,8 @@
 //!   and in those of its attachments then (rmap): by J1 no entry comes behind it.
 //! - J4. What comes with a page, where nothing is yet in the area and the page's table: the rest of
 //!   its folio, however the area lies to it; and with a read what the object has of the 64 KiB
-//!   around, which are aligned, or begin with the area. That comes with a read beyond the object's
-//!   end too, which is refused. Pages side by side are published under one hold of the table's
+//!   around, which are aligned, or begin with the area, unless it brings nothing ([`Around`]). That
+//!   comes with a read beyond the object's end too, which is refused. Pages side by side are published under one hold of the table's
 //!   lock, by J1, all of them or none. What is not had for them, such as the charge, ends nothing.
 //! - J5. A private area of huge pages has a page of its own where the object has none, and a copy
 //!   where it was written; either is published while the table's lock is held and the object does
@@ -37,7 +37,9 @@ use crate::folio::Class;
 use crate::object::{FoundPage, Looked, look, place};
 use crate::pool::Ground;
 use crate::rmap::Attachment;
-use crate::space::{Agreed, Area, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of};
+use crate::space::{
+    Agreed, Area, Around, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of,
+};
 use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
 use crate::zero;
@@ -72,7 +74,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let page = match self.page_of_object(attached) {
             Ok(page) => page,
             Err(step) => {
-                if self.access != Access::Write && self.is_beyond(area) {
+                if self.brings_around(attached) && self.is_beyond(area) {
                     self.share_before_end(area, attached, found);
                 }
                 return step;
@@ -86,7 +88,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let step = self.share_what_fits(area, found, &page);
         if let Step::Done(Outcome::Mapped(order)) = step {
-            let range = self.company(area, &page, order);
+            let range = self.company((area, attached), &page, order);
             range.into_iter().for_each(|range| self.share_company(area, attached, range));
         }
         step
@@ -186,11 +188,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Where pages are that come with one, of which `order` is mapped (J4), if they do.
     fn company(
         &self,
-        area: &Area,
+        (area, attached): (&Area, Attachment<'_>),
         page: &FoundPage<'f, 'm, M, P>,
         order: Order,
     ) -> Option<VaRange> {
-        let is_read = self.access != Access::Write;
+        let brings = self.brings_around(attached);
         let before = page.frame.get() - page.folio.head(page.frame).get();
         let start = self.va.get().saturating_sub(before * FRAME_BYTES);
         let folio = VaRange::new(
@@ -198,7 +200,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.va.add((page.folio.pages().get() - before) * FRAME_BYTES),
         )?;
         let around = self.around(area);
-        match (order < page.folio, is_read && order < AROUND) {
+        match (order < page.folio, brings && order < AROUND) {
             (false, false) => None,
             (true, false) => Some(folio),
             (false, true) => Some(around),
@@ -206,6 +208,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 VaRange::new(folio.start().min(around.start()), folio.end().max(around.end()))
             }
         }
+    }
+    /// Whether what is around the page comes with it.
+    fn brings_around(&self, attached: Attachment<'_>) -> bool {
+        let object: &Space = record(self.stock.machine, attached.object().pa());
+        self.access != Access::Write && object.object_around() == Around::Present
     }
     /// What a read brings with it: 64 KiB that are aligned, or begin with the area.
     fn around(&self, area: &Area) -> VaRange {

@@ -49,6 +49,8 @@
 
 mod look;
 
+pub use crate::space::Around;
+
 pub(crate) use look::{FoundPage, Looked, look, place};
 
 use crate::rmap::Pin;
@@ -70,6 +72,8 @@ pub struct ObjectRequest {
     pub flags: Flags,
     /// How many pages it may take, its tables and records among them.
     pub limit: Option<Pages>,
+    /// What a read of one of its pages brings besides.
+    pub around: Around,
 }
 
 /// The pages `from..to` of an object, as addresses of its space.
@@ -96,7 +100,7 @@ pub(crate) fn create<M: Machine, P: Paging>(
     }
     space::check_huge::<P>(request.flags)?;
     let end = range::<P>(Pages::new(0), request.pages)?.end();
-    let id = space::create_object(stock, stamp, request.limit, request.flags);
+    let id = space::create_object(stock, stamp, request.limit, (request.flags, request.around));
     let id = id.map_err(RangeError::from)?;
     let sized = {
         let object = id.pin(stock).expect("it was made just now");

@@ -96,7 +96,7 @@ pub use area::{Area, AreaLimit, Flags};
 pub use error::{MapError, RangeError};
 pub use names::{ObjectId, SpaceId};
 pub use ops::{MapRequest, Place};
-pub use record::ProcessSwitch;
+pub use record::{Around, ProcessSwitch};
 pub use remap::{Move, RemapError};
 
 pub(crate) use advise::advise;

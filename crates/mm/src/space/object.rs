@@ -8,7 +8,7 @@ use super::life::{EndError, create, end_unheld};
 use super::names::{OF_OBJECTS, ObjectId};
 use super::ops::clear;
 use super::places::SPENT;
-use super::record::Space;
+use super::record::{Around, Space};
 use super::steps::Steps;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
@@ -23,11 +23,11 @@ pub(crate) fn create_object<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     stamp: u32,
     limit: Option<Pages>,
-    flags: Flags,
+    (flags, around): (Flags, Around),
 ) -> Result<ObjectId, NoRecord> {
     let id = create(stock, stamp | OF_OBJECTS, limit, AreaLimit(u64::MAX))?;
     let object: &Space = record(stock.machine, id.frame().pa());
-    object.as_object.begin(flags);
+    object.as_object.begin(flags, around);
     Ok(ObjectId::of(id))
 }
 

@@ -40,10 +40,22 @@ unsafe impl Record for Space {}
 const _: () = assert!(size_of::<Space>() <= 4096);
 const _: () = assert!(core::mem::offset_of!(Space, member) == 0);
 
+/// What a read of an object's page brings, besides the rest of its folio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Around {
+    /// What the object has of the 64 KiB around it, as Linux does for files.
+    #[default]
+    Present,
+    /// Nothing, as Linux does for segments of System V.
+    Nothing,
+}
+
 /// What an object's folios may be: the kind with the number n is bit n of [`AsObject::flags`].
 const KINDS: [Flags; 4] = [Flags::HUGEPAGE, Flags::NOHUGEPAGE, Flags::HUGE_2M, Flags::HUGE_1G];
 /// There: it is an object.
 const OBJECT: u64 = 1 << 4;
+/// There: a read brings its page's folio alone ([`Around::Nothing`]).
+const LONE: u64 = 1 << 5;
 /// In `holds`: the object has its name.
 const NAMED: u64 = 1 << 63;
 
@@ -56,7 +68,7 @@ pub(super) struct AsObject {
     holds: AtomicU64, // [a]
     /// Where its areas end.
     end: AtomicU64, // [w], read at any time
-    /// [`OBJECT`], and what its folios are.
+    /// [`OBJECT`], what its folios are, and [`LONE`].
     flags: AtomicU64, // [c]
     /// Held over a change of its size and over a punch, from the first step to the last one.
     cutting: Patient,
@@ -80,9 +92,10 @@ impl AsObject {
         self.holds.load(Ordering::SeqCst) & NAMED != 0
     }
     /// Of a new object: it has its name.
-    pub(super) fn begin(&self, flags: Flags) {
+    pub(super) fn begin(&self, flags: Flags, around: Around) {
         let bits = (0..).zip(KINDS).filter(|(_, kind)| flags.has(*kind));
-        let word = bits.fold(OBJECT, |word, (bit, _)| word | 1 << bit);
+        let one = if around == Around::Nothing { OBJECT | LONE } else { OBJECT };
+        let word = bits.fold(one, |word, (bit, _)| word | 1 << bit);
         self.flags.store(word, Ordering::Relaxed);
         self.holds.store(NAMED, Ordering::SeqCst);
     }
@@ -96,6 +109,13 @@ impl AsObject {
     #[inline(always)]
     pub(super) fn is_one(&self) -> bool {
         self.flags.load(Ordering::Relaxed) != 0
+    }
+    /// What a read brings of it.
+    pub(super) fn around(&self) -> Around {
+        match self.flags.load(Ordering::Relaxed) & LONE {
+            0 => Around::Present,
+            _ => Around::Nothing,
+        }
     }
     /// Where the object ends.
     pub(super) fn end(&self) -> Va {
@@ -162,6 +182,10 @@ impl Space {
     /// Of an object: the size of its pages, if they come out of a pool.
     pub(crate) fn object_huge(&self) -> Option<Order> {
         self.as_object.flags().huge_order()
+    }
+    /// Of an object: what a read brings of it.
+    pub(crate) fn object_around(&self) -> Around {
+        self.as_object.around()
     }
     /// Of an object: where its pages end.
     pub(crate) fn object_end(&self) -> Va {

@@ -147,7 +147,8 @@ impl Side for Ours<'_, '_> {
         match *step {
             Step::Create { of, pages: room } => {
                 let flags = Flags::HUGE_2M;
-                let request = ObjectRequest { pages: pages(room), flags, limit: None };
+                let request =
+                    ObjectRequest { pages: pages(room), flags, ..ObjectRequest::default() };
                 self.objects[of] = Some(mm.create_object(&request).map_err(wrong)?);
             }
             Step::Close { of } => {

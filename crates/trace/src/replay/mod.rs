@@ -20,8 +20,8 @@
 //!   [`Row::anonymous_faults`].
 //! - Shared memory whose object the recording tells
 //!   ([`EventKind::Attach`](crate::EventKind::Attach): shared anonymous memory, memfds, files of a
-//!   tmpfs, System V segments) is an object of the manager's that all its areas map; its faults are [`Row::shared_faults`]. The sizes of a row are those of both kinds
-//!   of memory, as if `shmem_enabled` of each size said what `enabled` says; an area that is
+//!   tmpfs, System V segments) is an object of the manager's that all its areas map; its faults
+//!   are [`Row::shared_faults`]. The sizes of a row are those of both kinds of memory, as if `shmem_enabled` of each size said what `enabled` says; an area that is
 //!   advised `MADV_NOHUGEPAGE`, and a process without large pages, bring 4 KiB. With
 //!   [`Shared::Counted`] such faults are only counted.
 //! - Faults in other shared memory and special areas, reads of files, and faults that the kernel

@@ -17,8 +17,8 @@
 use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::error::TraceError;
 use crate::event::{
-    Access, AreaKind, Event, EventKind, Exec, Fault, MapFlags, ObjectId, Prot, SpaceId, Standing,
-    ThreadId, advice, brk_pages,
+    Access, AreaKind, Backing, Event, EventKind, Exec, Fault, MapFlags, ObjectId, Prot, SpaceId,
+    Standing, ThreadId, advice, brk_pages,
 };
 use crate::lineage::Lineage;
 use crate::mapping::{Labels, Mapping};
@@ -28,6 +28,7 @@ use crate::piece::{
     DONTFORK, FILLED, HUGEPAGE, LASTING, LOCKED, NOHUGEPAGE, Piece, WATCHED, WIPEONFORK,
 };
 use crate::reader::{About, Reader};
+use foliant::object::Around;
 use foliant::space::{Advice, Flags};
 use foliant_units::{Bytes, FRAME_BYTES, Order, Pages, Va, VaRange};
 use std::collections::HashMap;
@@ -118,6 +119,7 @@ pub(super) enum Op {
     Room {
         object: ObjectId,
         pages: Pages,
+        around: Around,
     },
     /// A call has brought pages of an object: those from the first to before the second.
     Fill {
@@ -701,8 +703,8 @@ impl Planner {
                 self.step(event, Op::ThpOff { off: args[0] != 0 })?;
             }
             EventKind::Fork { .. } | EventKind::Share { .. } => self.step(event, Op::Syscall)?,
-            EventKind::Object { object, room, present, .. } => {
-                self.object(event, *object, *room, present)?;
+            EventKind::Object { object, backing, room, present } => {
+                self.object(event, (*object, *backing), *room, present)?;
             }
             EventKind::Punch { object, pages } => {
                 let (start, end) = (pages.start().get(), pages.end().get());
@@ -801,12 +803,13 @@ impl Planner {
     fn object(
         &mut self,
         event: &Event,
-        object: ObjectId,
+        (object, backing): (ObjectId, Backing),
         room: u64,
         present: &[VaRange],
     ) -> Result<(), Spent> {
         let end = end_of(room);
-        self.step(event, Op::Room { object, pages: pages_of(&(0..end)).1 })?;
+        let around = if backing.maps_around() { Around::Present } else { Around::Nothing };
+        self.step(event, Op::Room { object, pages: pages_of(&(0..end)).1, around })?;
         for range in present {
             let bytes = range.start().get()..range.end().get().min(end);
             for bytes in self.lacking(object, bytes)? {

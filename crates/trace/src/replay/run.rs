@@ -21,7 +21,7 @@ use crate::wish::Wish;
 use foliant::compact::Effort;
 use foliant::fault::{Defrag, PolicyError, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Setup};
-use foliant::object::ObjectRequest;
+use foliant::object::{Around, ObjectRequest};
 use foliant::space::{Advice, Flags, MapRequest, Move, ObjectId as Object, Place, SpaceId as Id};
 use foliant::table::{Attrs, Entry};
 use foliant::zero::{Clearing, Far};
@@ -615,7 +615,7 @@ impl<'r, 'm> Run<'r, 'm> {
                     }
                 }
             }
-            Op::Room { object, pages } => self.room(*object, *pages)?,
+            Op::Room { object, pages, around } => self.room(*object, *pages, *around)?,
             Op::Fill { object, pages } => self.fill(*object, *pages)?,
             Op::Punch { object, pages: (from, to) } => {
                 self.count_leaves();
@@ -741,12 +741,12 @@ impl<'r, 'm> Run<'r, 'm> {
     }
 
     /// Makes an object, or changes its size.
-    fn room(&mut self, object: ObjectId, pages: Pages) -> Result<(), Stop> {
+    fn room(&mut self, object: ObjectId, pages: Pages, around: Around) -> Result<(), Stop> {
         if let Some(id) = self.objects.get(&object).copied() {
             self.count_leaves();
             return Ok(self.mm.resize_object(id, pages)?);
         }
-        let request = ObjectRequest { pages, ..ObjectRequest::default() };
+        let request = ObjectRequest { pages, around, ..ObjectRequest::default() };
         self.objects.insert(object, self.mm.create_object(&request)?);
         Ok(())
     }
