@@ -20,8 +20,9 @@
 //! - J4. What comes with a page, where nothing is yet in the area and the page's table: the rest of
 //!   its folio, however the area lies to it; and with a read what the object has of the 64 KiB
 //!   around, which are aligned, or begin with the area, unless it brings nothing ([`Around`]). That
-//!   comes with a read beyond the object's end too, which is refused. Pages side by side are published under one hold of the table's
-//!   lock, by J1, all of them or none. What is not had for them, such as the charge, ends nothing.
+//!   comes with a read beyond the object's end too, which is refused. Pages side by side are
+//!   published under one hold of the table's lock, by J1, all of them or none. What is not had for
+//!   them, such as the charge, ends nothing.
 //! - J5. A private area of huge pages has a page of its own where the object has none, and a copy
 //!   where it was written; either is published while the table's lock is held and the object does
 //!   not end before it. A page of the object is mapped read-only and copied then: it is told from

@@ -20,10 +20,11 @@
 //!   [`Row::anonymous_faults`].
 //! - Shared memory whose object the recording tells
 //!   ([`EventKind::Attach`](crate::EventKind::Attach): shared anonymous memory, memfds, files of a
-//!   tmpfs, System V segments) is an object of the manager's that all its areas map; its faults
-//!   are [`Row::shared_faults`]. The sizes of a row are those of both kinds of memory, as if `shmem_enabled` of each size said what `enabled` says; an area that is
-//!   advised `MADV_NOHUGEPAGE`, and a process without large pages, bring 4 KiB. With
-//!   [`Shared::Counted`] such faults are only counted.
+//!   tmpfs, System V segments) is an object of the manager's that all its areas map; its faults are
+//!   [`Row::shared_faults`]. The sizes of a row are those of both kinds of memory, as if
+//!   `shmem_enabled` of each size said what `enabled` says; an area that is advised
+//!   `MADV_NOHUGEPAGE`, and a process without large pages, bring 4 KiB. With [`Shared::Counted`]
+//!   such faults are only counted.
 //! - Faults in other shared memory and special areas, reads of files, and faults that the kernel
 //!   refused with a signal are counted in [`Plan`] and cost nothing in any row. Pages of files on a
 //!   disk are the page cache's, which is not ours; so are private maps of files in memory, whose
