@@ -10,8 +10,9 @@
 use arbitrary::{Result, Unstructured};
 use foliant_trace::replay::{Plan, PlanError};
 use foliant_trace::{
-    Access, Area, AreaKind, Backing, Budget, Event, EventKind, Exec, Fault, Found, Lineage, MapFlags, Name,
-    ObjectId, Origin, Prot, Site, Source, SpaceId, Standing, ThreadId, describe, naive_replay,
+    Access, Area, AreaKind, Backing, Budget, Event, EventKind, Exec, Fault, Found, Lineage,
+    MapFlags, Name, ObjectId, Origin, Prot, Site, Source, SpaceId, Standing, ThreadId, describe,
+    naive_replay,
 };
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use libfuzzer_sys::fuzz_target;
@@ -57,10 +58,9 @@ fuzz_target!(|data: &[u8]| {
         describe(&events, budget).is_ok_and(|told| told.events != events.len() as u64)
     });
     watched(|budget| {
-        naive_replay(&events, budget)
-            .is_ok_and(|told| {
-                told.predicted > told.recorded_anonymous_faults + told.recorded_shared_faults
-            })
+        naive_replay(&events, budget).is_ok_and(|told| {
+            told.predicted > told.recorded_anonymous_faults + told.recorded_shared_faults
+        })
     });
     watched(|budget| {
         matches!(Plan::new(&events, budget), Err(PlanError::Broken { .. } | PlanError::Unread(_)))
