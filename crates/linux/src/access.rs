@@ -63,6 +63,14 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         is_first && (access == Access::Write || is_large())
     }
 
+    /// Whether a guard is in a page's place.
+    fn is_guarded(&self, addr: u64) -> bool {
+        let page = addr & !(PAGE - 1);
+        let is_guard = |found: Found| matches!(found.entry, Entry::Soft(_));
+        let page = range(page, page + PAGE);
+        self.mm.with_leaves(self.space, page, |mut leaves| leaves.any(is_guard)).unwrap_or(false)
+    }
+
     /// The same while nothing else of the process is at work: a stack may grow, and an area may get
     /// its first page.
     pub fn fault_alone(&mut self, addr: u64, access: Access) -> Fault {
@@ -71,7 +79,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             None => self.grow(addr),
         };
         let Some(vma) = vma else { return segv(SEGV_MAPERR, addr) };
-        if access == Access::Write && vma.takes_copies() && self.adopt(vma.start()).is_err() {
+        let takes_one = access == Access::Write && vma.takes_copies() && !self.is_guarded(addr);
+        if takes_one && self.adopt(vma.start()).is_err() {
             return Fault::OutOfMemory;
         }
         let outcome = self.mm.fault(self.space, Va::new(addr), access);

@@ -472,3 +472,18 @@ fn no_argument_about_a_file_panics() {
         }
     });
 }
+
+/// A write that a guard refuses gives its area nothing: once its neighbour's lock is gone they are
+/// one.
+#[test]
+fn a_refused_write_to_a_guard_parts_no_neighbours() {
+    with(|p, sim| {
+        let file = file(p, 16);
+        show(p, (0, 10), (&file, 3), COPIED);
+        assert_eq!(p.mlock(BASE + 3 * PAGE, 2 * PAGE), Ok(0));
+        assert_eq!(p.madvise(BASE, 10 * PAGE, MADV_GUARD_INSTALL), Err(Errno::INVAL));
+        assert!(save(p, sim, 1, 6).is_err());
+        assert_eq!(p.munlockall(), Ok(0));
+        assert_eq!(p.vmas().count(), 1);
+    });
+}
