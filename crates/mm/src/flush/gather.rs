@@ -106,6 +106,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
 
     /// Makes room for up to `count` deferred drops and for an entry, with a flush first where there
     /// is none, and says for how many drops there is. Called without a lock.
+    #[inline(always)]
     pub(crate) fn room(&mut self, count: usize) -> usize {
         self.relieve();
         let room = self.drops.grow(self.stock, count);

@@ -347,15 +347,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let mut outside = Outside::at_the_face();
         let outcome = match self.look(id, demand, &mut outside) {
             Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => {
-                let looking = self.stock.last_look(&mut outside); // fault::E7
-                let last = self.look(id, demand, &mut outside);
-                drop(looking);
-                match last {
-                    Outcome::NoHugePage(order) if self.take_from_others(id, demand, order) => {
-                        self.look(id, demand, &mut outside)
-                    }
-                    last => last,
-                }
+                self.look_once_more(id, demand, &mut outside)
             }
             outcome => outcome,
         };
@@ -366,6 +358,22 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             self.tend();
         }
         outcome
+    }
+    /// The last look of a fault that was refused memory (fault::E7); a huge page may be taken from
+    /// others for it.
+    #[cold]
+    #[inline(never)]
+    fn look_once_more(&self, id: SpaceId, demand: Demand, outside: &mut Outside) -> Outcome {
+        let last = {
+            let _looking = self.stock.last_look(outside);
+            self.look(id, demand, outside)
+        };
+        match last {
+            Outcome::NoHugePage(order) if self.take_from_others(id, demand, order) => {
+                self.look(id, demand, outside)
+            }
+            last => last,
+        }
     }
     /// Looks at some folios that wait to be split, where too much may be idle (fault::tuned).
     #[inline(never)]

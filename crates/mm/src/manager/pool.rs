@@ -128,6 +128,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Reserves the pages that an area needs, if it is one that reserves any and there is a place
     /// for it. The place may be gone when the area is put in: the caller takes the reservation back
     /// then.
+    #[inline(always)] // most areas reserve none
     pub(super) fn reserve_pages(
         &self,
         space: &Space,
