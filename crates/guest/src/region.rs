@@ -8,7 +8,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foliant::Manager;
-use foliant::space::{Advice, RangeError, SpaceId};
+use foliant::space::{Advice, Flags, MapRequest, Place, RangeError, SpaceId};
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Frame, Order, Va, VaRange};
@@ -222,7 +222,12 @@ impl<M: Machine, P: Paging, B> Region<'_, '_, M, P, B> {
     /// Gives page `nth`, which is hidden, to the pool.
     fn drop_page(&self, nth: usize) -> Result<(), GuestError> {
         let range = self.pages[nth].range(self.order);
-        self.host.advise(self.space, range, Advice::DontNeed).map_err(GuestError::Populate)
+        // Dropped alone it would stay reserved for its place, which another area takes therefore.
+        let kind = Flags::huge(self.order).expect("a size of huge pages");
+        let flags = Flags::READ_WRITE.with(kind).with(Flags::NORESERVE);
+        let place = Place::Fixed(range.start());
+        let request = MapRequest { place, bytes: range.bytes(), flags, tag: 0 };
+        self.host.map(self.space, &request).map(drop).map_err(GuestError::Map)
     }
     /// Says what the pool has, where that is why.
     fn shortage(&self, why: GuestError, asked: u64) -> GuestError {
