@@ -166,9 +166,10 @@ impl Seat {
         }
     }
 
-    /// Drops the pages and keeps the area.
+    /// Drops the pages and keeps the area, if it has no reservations: whether a place that has is
+    /// reserved again depends on what the others leave in the pool.
     fn forget<P: Paging>(&mut self, world: &World<'_, P>, slot: u64) {
-        let Some(area) = self.areas.get_mut(&slot) else { return };
+        let Some(area) = self.areas.get_mut(&slot).filter(|area| !area.reserved) else { return };
         world.count("drop");
         let whole = range(start(slot), area.pages * HUGE);
         match world.mm.advise(self.id, whole, Advice::DontNeed) {
