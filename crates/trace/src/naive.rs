@@ -583,7 +583,7 @@ impl Space {
             return Ok(Some((start, piece)));
         }
         let Some((&above, &piece)) = self.areas.range(page..).next() else { return Ok(None) };
-        if !piece.flags.contains(MapFlags::GROWSDOWN) {
+        if !piece.grows_down() {
             return Ok(None);
         }
         self.areas.remove(above);
@@ -750,7 +750,7 @@ impl Space {
                 // Where nothing was written, nothing depends on where it was.
                 let moved = piece.family.map_or(0, |_| piece.moved.wrapping_add(by));
                 let advised = piece.advised & !(FILLED | WATCHED);
-                let attached = piece.attached.map(|attached| attached.moved(by));
+                let attached = piece.attached.and_then(|it| it.moved(by, &(to(start)..end)));
                 self.areas.insert(to(start), Piece { end, moved, advised, attached, ..piece })?;
             }
         }
@@ -771,7 +771,7 @@ impl Space {
             return Ok(());
         };
         let by = new.start.wrapping_sub(old);
-        let attached = piece.attached.map(|attached| attached.moved(by));
+        let attached = piece.attached.and_then(|it| it.moved(by, &new));
         self.areas.insert(new.start, Piece { end: new.end, attached, ..piece })?;
         self.merge(new)
     }

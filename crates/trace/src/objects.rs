@@ -51,17 +51,23 @@ impl Attached {
     /// Of an area that maps an object from its page `first` on; `None` where it would reach
     /// further than any object does.
     pub(crate) fn new(range: VaRange, object: ObjectId, first: u64) -> Option<Attached> {
-        let at = first.checked_mul(FRAME_BYTES)?;
-        at.checked_add(range.bytes().get()).filter(|end| *end <= END_MOST)?;
-        Some(Attached { object, distance: at.wrapping_sub(range.start().get()) })
+        let start = range.start().get();
+        let distance = first.checked_mul(FRAME_BYTES)?.wrapping_sub(start);
+        Attached { object, distance }.within(&(start..range.end().get()))
+    }
+    /// It, unless the area would reach further than any object does.
+    fn within(self, area: &Range<u64>) -> Option<Attached> {
+        let end = self.place(area.start).checked_add(area.end - area.start)?;
+        (end <= END_MOST).then_some(self)
     }
     /// Where a page of the area lies in the object, in bytes.
     pub(crate) fn place(self, page: u64) -> u64 {
         page.wrapping_add(self.distance)
     }
-    /// What the area maps once it lies `by` bytes higher, modulo 2^64.
-    pub(crate) fn moved(self, by: u64) -> Attached {
-        Attached { distance: self.distance.wrapping_sub(by), ..self }
+    /// What the area maps once it lies `by` bytes higher, modulo 2^64, and is the range `to`; `None`
+    /// where it would reach further than any object does.
+    pub(crate) fn moved(self, by: u64, to: &Range<u64>) -> Option<Attached> {
+        Attached { distance: self.distance.wrapping_sub(by), ..self }.within(to)
     }
     /// The part of an area that maps these bytes of the object.
     pub(crate) fn addresses(self, area: &Range<u64>, bytes: &Range<u64>) -> Range<u64> {
@@ -207,8 +213,13 @@ mod tests {
         assert_eq!(attached.place(70 * PAGE), 14 * PAGE);
         for by in [40 * PAGE, (40 * PAGE).wrapping_neg()] {
             let to = (70 * PAGE).wrapping_add(by);
-            assert_eq!(attached.moved(by).place(to), 14 * PAGE);
+            let area = (area.start.wrapping_add(by))..(area.end.wrapping_add(by));
+            assert_eq!(attached.moved(by, &area).unwrap().place(to), 14 * PAGE);
         }
+        // Before the object's first page, and behind the last that it can have.
+        assert!(attached.moved(0, &(55 * PAGE..60 * PAGE)).is_none());
+        assert!(attached.moved(0, &(64 * PAGE..END_MOST + 57 * PAGE)).is_none());
+        assert!(attached.moved(0, &(56 * PAGE..END_MOST + 56 * PAGE)).is_some());
         let part = |from: u64, to: u64| attached.addresses(&area, &(from * PAGE..to * PAGE));
         assert_eq!(part(14, 16), 70 * PAGE..72 * PAGE);
         assert_eq!(part(0, 9), 64 * PAGE..65 * PAGE);

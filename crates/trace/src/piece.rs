@@ -102,6 +102,11 @@ impl Piece {
         if self.kind == AreaKind::Heap { AreaKind::Anonymous } else { self.kind }
     }
 
+    /// Whether a fault below it makes it larger. One that maps an object has nothing below.
+    pub(crate) fn grows_down(&self) -> bool {
+        self.flags.contains(MapFlags::GROWSDOWN) && self.attached.is_none()
+    }
+
     fn parting_flags(&self) -> u8 {
         let part = MapFlags::GROWSDOWN.with(MapFlags::STACK).with(MapFlags::NORESERVE);
         self.flags.bits() & part.bits()

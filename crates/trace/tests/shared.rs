@@ -407,6 +407,34 @@ fn shared_memory_without_an_identity_is_only_counted() {
     assert_eq!(story.replayed().0.recorded_shared_faults, 1);
 }
 
+/// A recording can say that an area grows down and maps an object, or that one becomes longer than
+/// an object can be, which Linux has not: neither maps what is before an object's start or beyond
+/// its end.
+#[test]
+fn no_area_grows_out_of_its_object() {
+    let mut story = Story::new();
+    story.object(64, vec![]);
+    let (prot, kind, flags) = (Prot::RW, AreaKind::FileShared, MapFlags::GROWSDOWN);
+    let range = pages(1024, 8);
+    story.tell(0, EventKind::Map(Area { range, prot, kind, flags }));
+    story.tell(0, EventKind::Attach { range, object: OBJECT, first: 2 });
+    story.fault(0, 1020, Access::Write);
+    story.tell(0, EventKind::Populate { range: pages(1016, 16), access: Access::Read });
+    let (told, row) = story.replayed();
+    assert_eq!((told.recorded_shared_faults, row.zeroed_bytes), (0, 8 * PAGE as u64));
+    // As long as addresses go, again and again: in the object one would reach beyond 2^64.
+    let most = (1 << 44) - 4096;
+    for nth in 0..300 {
+        let (at, to) = if nth % 2 == 0 { (1024, 2048) } else { (2048, 1024) };
+        let old = if nth == 0 { range } else { pages(at + most - 1, 1) };
+        let range = pages(to, most);
+        story.tell(0, EventKind::Remap { old, new: range, keep_old: true });
+        story.tell(0, EventKind::Populate { range, access: Access::Read });
+    }
+    assert_eq!(naive_replay(&story.0, &Budget::default()).unwrap().recorded_shared_faults, 0);
+    assert_eq!(Plan::new(&story.0, &Budget::default()).unwrap().recorded_shared_faults, 0);
+}
+
 /// Where only the switches of anonymous memory are asked about, a plan counts such faults with
 /// those of files.
 #[test]

@@ -439,7 +439,7 @@ fn flags(piece: &Piece) -> Flags {
     if piece.attached.is_some() {
         return flags.with(Flags::SHARED);
     }
-    if piece.flags.contains(MapFlags::GROWSDOWN) {
+    if piece.grows_down() {
         flags = flags.with(Flags::GROWS_DOWN);
     }
     // Linux since 6.7 takes MAP_STACK for MADV_NOHUGEPAGE.
@@ -973,7 +973,8 @@ impl Planner {
         self.unmap(event, new)?;
         let (Some((_, piece)), false) = (found.first(), new.is_empty()) else { return Ok(()) };
         let by = new.start().get().wrapping_sub(old.get());
-        let attached = piece.attached.map(|attached| attached.moved(by));
+        let to = new.start().get()..new.end().get();
+        let attached = piece.attached.and_then(|it| it.moved(by, &to));
         let piece = Piece { attached, ..*piece };
         self.step(event, mapped(new, &piece, advised(&piece)))
     }
