@@ -89,12 +89,8 @@ pub(crate) fn family<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     member: &Member,
 ) -> impl Iterator<Item = Pin<'m>> + use<'s, 'm, M, P> {
-    let mut at = Member::in_frame(stock, member.tree()).first(stock);
-    core::iter::from_fn(move || {
-        let pin = at.take()?;
-        at = pin.behind(stock);
-        Some(pin)
-    })
+    let first = Member::in_frame(stock, member.tree()).first(stock);
+    core::iter::successors(first, |it| it.behind(stock))
 }
 
 /// The space in `frame`, if it is one of the fork tree. Another one may be there by now; as a place

@@ -101,8 +101,13 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         object: Frame,
         steps: &mut Steps,
     ) {
+        let is_its = |pa: Pa| self.stock.origin(self.stock.head_of(pa.frame())).tree == object;
+        let leaf = |at, word, pa, attrs: Attrs| match !attrs.has(Attrs::SPECIAL) && is_its(pa) {
+            true => self.leaf(at, word, pa, attrs),
+            false => Verdict::Keep,
+        };
         // What is alike to the walk may be the object's and others': each word is a run.
-        self.edit::<1>(gather, range, &OfObject { zap: self, object }, steps);
+        self.edit::<1>(gather, range, &Chosen { zap: self, leaf }, steps);
         gather.settle();
     }
     /// Takes a huge page away where a place of `range` has it, so that no other page comes there.
@@ -114,7 +119,11 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         head: Frame,
         steps: &mut Steps,
     ) -> bool {
-        self.edit::<1>(gather, range, &Losing { zap: self, head }, steps);
+        let leaf = |_, _, pa: Pa, _| match pa.frame() == head {
+            true => Verdict::Take(LOST),
+            false => Verdict::Keep,
+        };
+        self.edit::<1>(gather, range, &Chosen { zap: self, leaf }, steps);
         gather.settle();
         self.kept() > 0
     }
@@ -212,41 +221,21 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
     }
 }
 
-/// Takes the pages of one object out.
-struct OfObject<'o, 'z, 'm, M: Machine, P: Paging> {
-    zap: &'o Zap<'z, 'm, M, P>,
-    object: Frame,
+/// Takes those leaves out that `leaf` says.
+struct Chosen<'c, 'z, 'm, M: Machine, P: Paging, F> {
+    zap: &'c Zap<'z, 'm, M, P>,
+    leaf: F,
 }
 
-impl<M: Machine, P: Paging> Edit<P> for OfObject<'_, '_, '_, M, P> {
+impl<M: Machine, P: Paging, F> Edit<P> for Chosen<'_, '_, '_, M, P, F>
+where
+    F: Fn(At, u64, Pa, Attrs) -> Verdict,
+{
     fn ignores(&self) -> u64 {
         self.zap.ignores()
     }
     fn leaf(&self, at: At, word: u64, pa: Pa, attrs: Attrs) -> Verdict {
-        let stock = self.zap.stock;
-        let is_its = || stock.origin(stock.head_of(pa.frame())).tree == self.object;
-        match !attrs.has(Attrs::SPECIAL) && is_its() {
-            true => self.zap.leaf(at, word, pa, attrs),
-            false => Verdict::Keep,
-        }
-    }
-    fn soft(&self, at: At, soft: Soft) -> Verdict {
-        self.zap.soft(at, soft)
-    }
-}
-
-/// Takes one huge page out for good.
-struct Losing<'o, 'z, 'm, M: Machine, P: Paging> {
-    zap: &'o Zap<'z, 'm, M, P>,
-    head: Frame,
-}
-
-impl<M: Machine, P: Paging> Edit<P> for Losing<'_, '_, '_, M, P> {
-    fn ignores(&self) -> u64 {
-        self.zap.ignores()
-    }
-    fn leaf(&self, _: At, _: u64, pa: Pa, _: Attrs) -> Verdict {
-        if pa.frame() == self.head { Verdict::Take(LOST) } else { Verdict::Keep }
+        (self.leaf)(at, word, pa, attrs)
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
         self.zap.soft(at, soft)
