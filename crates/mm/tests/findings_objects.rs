@@ -4,10 +4,12 @@ use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::manager::CollapseLimits;
 use foliant::object::ObjectRequest;
+use foliant::pool::Budget;
 use foliant::space::{Flags, MapRequest, Move, ObjectId, Place, SpaceId};
 use foliant::split::{SplitInto, ZeroPieces};
-use foliant::{Access, Policy};
+use foliant::{Access, Outcome, Policy};
 use foliant_units::{Bytes, Order, Pages, Va};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const SHARED: Flags = Flags::READ_WRITE.with(Flags::SHARED);
 const PRIVATE: Flags = Flags::READ_WRITE;
@@ -139,5 +141,53 @@ fn finding_ed_no_area_of_an_object_is_collapsed() {
         }
         scene.store(102, 8);
         assert_eq!([0, 1, 2, 3].map(|page| scene.load(page)), [100, 7, 8, 103]);
+    }
+}
+
+/// A parent took its page away from its children by the page's frame, which was another page's by
+/// the time that it came to them: a child lost what it had just written elsewhere.
+#[test]
+fn finding_eg_a_parent_takes_no_page_that_serves_another_by_now() {
+    let (place, size) = (Va::new(BASE), Order::SIZE_2M);
+    let mut met = 0;
+    for n in 1.. {
+        let machine = Beside::new(sim(2, 64));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        mm.resize_pool(size, 1, Budget::ALL).unwrap();
+        let id = mm.create(None).unwrap();
+        let on = |nth, id| {
+            machine.sim.on(cpu(nth), || {
+                mm.online();
+                mm.switch(id).unwrap();
+            });
+        };
+        on(0, Some(id));
+        let huge = Flags::READ_WRITE.with(Flags::HUGE_2M);
+        let ask = |flags| request(Place::NoReplace(place), SIZE_2M, flags);
+        mm.map(id, &ask(huge)).unwrap();
+        store(&machine.sim, &mm, id, BASE, 7);
+        area(&mm, id, BASE + SIZE_2M, PAGE); // keeps the tables: freeing one waits for readers
+        store(&machine.sim, &mm, id, BASE + SIZE_2M, 7);
+        let child = mm.fork(id).unwrap();
+        on(0, None); // no shootdown waits for it
+        on(1, Some(child));
+        let (whole, stored) = (row(0, 512), AtomicBool::new(false));
+        let part = || {
+            mm.unmap(id, whole).unwrap();
+            mm.unmap(child, whole).unwrap();
+            mm.map(child, &ask(huge.with(Flags::NORESERVE))).unwrap();
+            let ends = store(&machine.sim, &mm, child, BASE, 5);
+            stored.store(!ends.contains(&Outcome::NoHugePage(size)), Relaxed);
+        };
+        let go = || _ = mm.fault(id, place, Access::Write);
+        if machine.before_step(n, part, go).is_none() {
+            assert!(n > 10 && met > 10, "it has only {n} steps");
+            return;
+        }
+        met += u64::from(stored.load(Relaxed));
+        machine.sim.on(cpu(1), || {
+            let seen = load(&machine.sim, &mm, child, BASE);
+            assert_eq!(seen, if stored.load(Relaxed) { 5 } else { 0 }, "step {n}");
+        });
     }
 }

@@ -282,12 +282,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Takes advice about a range.
     pub fn advise(&self, id: SpaceId, range: VaRange, advice: Advice) -> Result<(), RangeError> {
-        let dropped = {
-            let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-            space::advise(&self.stock, &space, range, advice, &mut Steps::at_the_face())?
-        };
-        if dropped > 0 {
-            self.regain(id, range, self.surplus());
+        {
+            let (space, steps) = (id.pin(&self.stock), &mut Steps::at_the_face());
+            let space = space.ok_or(RangeError::NoSpace)?;
+            if space::advise(&self.stock, &space, range, advice, steps)? > 0 {
+                self.regain(&space, range, self.surplus());
+            }
         }
         self.collect();
         match advice {

@@ -106,8 +106,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             return;
         }
         let surplus = self.surplus();
-        for id in object::spaces(&self.stock, object) {
-            self.regain(id, space::user_half::<P>(), surplus);
+        for space in object::spaces(&self.stock, object) {
+            self.regain(&space, space::user_half::<P>(), surplus);
         }
     }
     /// How many pages an object has room for.

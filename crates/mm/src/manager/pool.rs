@@ -5,7 +5,7 @@ use crate::compact::CompactRequest;
 use crate::fault::{Access, BlockOffer, Defrag, Demand, Need, Offer, Offers, Outcome, Refusal};
 use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, ResizeEnd, Resized, Taken};
 use crate::rmap;
-use crate::space::{self, MapError, MapRequest, Space, SpaceId, Steps};
+use crate::space::{self, MapError, MapRequest, Pinned, Space, SpaceId, Steps};
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Clearing};
@@ -80,28 +80,23 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Takes a page that a space with reservations wants to write to away from all that were forked
     /// from it; says whether any had it. There is no other page for the space, which was promised
     /// one. Where another thread of its program lets go of the page meanwhile, they lose it all the
-    /// same.
+    /// same; what they have of other pages by then stays, for the page is kept.
     #[cold]
     pub(super) fn take_from_others(&self, id: SpaceId, demand: Demand, order: Order) -> bool {
         let Some(space) = id.pin(&self.stock).filter(|_| demand.access == Access::Write) else {
             return false;
         };
-        let head = {
-            let _reading = self.stock.reading();
-            space::owned(&self.stock, &space, demand.va, order)
+        let Some(head) = space::keep_own(&self.stock, &space, demand.va, order) else {
+            return false;
         };
-        let Some(head) = head else { return false };
         let mut was_shared = false;
-        for pin in rmap::family(&self.stock, &space.member) {
-            let other = {
-                let _reading = self.stock.reading();
-                SpaceId::found(&self.stock, pin.frame())
-            };
-            let other = other.filter(|other| *other != id).and_then(|other| other.pin(&self.stock));
-            let Some(other) = other else { continue };
+        let members = rmap::family(&self.stock, &space.member);
+        for other in members.filter(|other| other.frame() != id.frame()) {
+            let Some(other) = Pinned::of(&self.stock, &other) else { continue };
             let steps = &mut Steps::at_the_face();
             was_shared |= space::take_away(&self.stock, &other, (demand.va, order), head, steps);
         }
+        self.stock.drop_unused(head, order.pages().get());
         was_shared
     }
     /// Surplus pages by size, those counted that are on their way back.
@@ -111,17 +106,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Gives places of a range whose page was dropped just now a reservation again, unless there
     /// were surplus pages: then the page is given up, and the reservation was used (space::S7).
-    pub(super) fn regain(&self, id: SpaceId, range: VaRange, surplus: [u64; 2]) {
-        let Some(space) = id.pin(&self.stock) else { return };
+    pub(super) fn regain(&self, space: &Space, range: VaRange, surplus: [u64; 2]) {
         for (order, surplus) in crate::pool::SIZES.into_iter().zip(surplus) {
             let steps = &mut Steps::at_the_face();
-            let count = space::dropped(&self.stock, &space, (range, order), steps);
+            let count = space::dropped(&self.stock, space, (range, order), steps);
             if count == 0 {
                 continue;
             }
             self.collect();
             let have = if surplus == 0 { self.pools().reserve_free(order, count) } else { 0 };
-            let used = space::regain(&self.stock, &space, (range, order), have, steps);
+            let used = space::regain(&self.stock, space, (range, order), have, steps);
             self.pools().unreserve(order, have - used);
         }
     }

@@ -55,10 +55,11 @@ pub(crate) use look::{FoundPage, Looked, look, place};
 
 use crate::rmap::Pin;
 use crate::space::{
-    self, Copies, Flags, MapError, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
+    self, Copies, Flags, MapError, ObjectId, Pinned, RangeError, Reserving, Space, Steps,
 };
 use crate::stock::Stock;
 use crate::table::Paging;
+use core::iter;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Pages, Va, VaRange};
 
@@ -177,22 +178,14 @@ pub(crate) fn unmap<M: Machine, P: Paging>(
     }
 }
 
-/// The spaces that map an object. One may come several times, and may be at its end.
+/// The spaces that map an object. One may come several times.
 pub(crate) fn spaces<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     object: &'s Space,
-) -> impl Iterator<Item = SpaceId> + use<'s, 'm, M, P> {
-    let mut at: Option<Pin<'m>> = object.member.first_attachment(stock);
-    core::iter::from_fn(move || {
-        loop {
-            let pin = at.take()?;
-            at = pin.behind(stock);
-            let _reading = stock.reading();
-            if let Some(id) = SpaceId::found(stock, pin.frame()) {
-                return Some(id);
-            }
-        }
-    })
+) -> impl Iterator<Item = Pinned<'m>> + use<'s, 'm, M, P> {
+    let attachments =
+        iter::successors(object.member.first_attachment(stock), |it| it.behind(stock));
+    attachments.filter_map(|it| Pinned::of(stock, &it))
 }
 
 /// Takes what spaces have of a range of an object out of their tables (O3).

@@ -12,7 +12,7 @@
 
 use super::area::{Area, Flags};
 use super::error::RangeError;
-use super::names::SpaceId;
+use super::names::Pinned;
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
@@ -181,12 +181,7 @@ pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
     steps: &mut Steps,
 ) {
     let attached = pin.attachment().expect("the pin is of an attachment");
-    // A space that is at its end gives all back by itself, and no CPU runs it.
-    let id = {
-        let _reading = stock.reading();
-        SpaceId::found(stock, pin.frame())
-    };
-    let Some(space) = id.and_then(|id| id.pin(stock)) else { return };
+    let Some(space) = Pinned::of(stock, pin) else { return };
     let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let zap = Zap::new(stock, &space, Guards::Keep);

@@ -159,17 +159,28 @@ fn each_dropped<M: Machine, P: Paging>(
     }
 }
 
-/// The page of its own that a space with reservations has at `va`, if it has one.
-pub(crate) fn owned<M: Machine, P: Paging>(
+/// The page of its own that a space with reservations has at `va`, if it has one. As many
+/// references are added as one entry has, so its frame serves nothing else until the caller drops
+/// them.
+pub(crate) fn keep_own<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     va: Va,
     order: Order,
 ) -> Option<Frame> {
+    let _reading = stock.reading();
     let area = space.areas.find(stock.machine, va)?;
-    let Entry::Leaf { pa, .. } = space.tables(stock).walk(va).entry else { return None };
+    let (tables, level) = (space.tables(stock), level_of(order));
+    // The entry keeps the page as long as the table is locked.
+    let locked = tables.lock(va, level).ok()?;
+    let slot = locked.index_of(va);
+    let Entry::Leaf { pa, .. } = P::decode(locked.get(slot), level, slot) else { return None };
     let is_own = || stock.origin(pa.frame()).tree == space.member.tree();
-    (area.flags.reserved() == Some(order) && is_own()).then(|| pa.frame())
+    if area.flags.reserved() != Some(order) || !is_own() {
+        return None;
+    }
+    stock.add_references(pa.frame(), order.pages().get());
+    Some(pa.frame())
 }
 /// Takes the page `head` away from a space without reservations that has it at `va`, and sees to it
 /// that no other page comes there. Says whether it had the page.

@@ -103,10 +103,11 @@ pub(crate) use advise::advise;
 pub(crate) use attach::{Copies, zap_attached};
 pub(crate) use fork::fork;
 pub(crate) use huge::{
-    check as check_huge, clear_way, dropped, level_of, owned, regain, take_away,
+    check as check_huge, clear_way, dropped, keep_own, level_of, regain, take_away,
 };
 pub(crate) use kernel::map_kernel;
 pub(crate) use life::{EndError, create, end};
+pub(crate) use names::Pinned;
 pub(crate) use object::{
     Reserving, collect, create_object, drop_object, reserve_object, resize_object, unname,
 };

@@ -8,6 +8,7 @@
 
 use super::record::Space;
 use crate::frame::{Identity, Kind};
+use crate::rmap::Pin;
 use crate::stock::{Name, Stock, record};
 use crate::table::Paging;
 use core::ops::Deref;
@@ -35,6 +36,15 @@ impl<'s> Pinned<'s> {
     pub(super) fn new(space: &'s Space) -> Pinned<'s> {
         space.member.keep();
         Pinned { space }
+    }
+    /// The space that a member of a fork tree or an attachment is of, unless it is at its end: then
+    /// it gives all back by itself, and no CPU runs it.
+    pub(crate) fn of<M: Machine, P: Paging>(
+        stock: &Stock<'s, M, P>,
+        pin: &Pin<'_>,
+    ) -> Option<Pinned<'s>> {
+        let _reading = stock.reading();
+        SpaceId::found(stock, pin.frame())?.peek(stock).map(Pinned::new)
     }
 }
 
