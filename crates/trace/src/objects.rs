@@ -64,8 +64,8 @@ impl Attached {
     pub(crate) fn place(self, page: u64) -> u64 {
         page.wrapping_add(self.distance)
     }
-    /// What the area maps once it lies `by` bytes higher, modulo 2^64, and is the range `to`; `None`
-    /// where it would reach further than any object does.
+    /// What the area maps once it lies `by` bytes higher, modulo 2^64, and is the range `to`;
+    /// `None` where it would reach further than any object does.
     pub(crate) fn moved(self, by: u64, to: &Range<u64>) -> Option<Attached> {
         Attached { distance: self.distance.wrapping_sub(by), ..self }.within(to)
     }

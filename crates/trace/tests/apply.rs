@@ -9,9 +9,7 @@
 
 mod i386;
 
-use foliant_trace::record::{
-    Applied, Barred, Given, Measured, Place, Program, RecordError, measure,
-};
+use foliant_trace::record::{Applied, Barred, Given, Measured, Place, Program, measure};
 use foliant_trace::{Ending, Remedy, Site, Target, Wish, Wished};
 use foliant_units::Bytes;
 use std::collections::BTreeMap;
@@ -341,11 +339,7 @@ fn applied(command: &[OsString], wishes: Vec<Wished>) -> Option<Measured> {
     let barred = Barred::Nothing;
     match measure(&Program { command, user: None, remedy: &remedy, barred }) {
         Ok(measured) => Some(measured),
-        Err(
-            e @ (RecordError::PerfForbidden { .. }
-            | RecordError::PtraceForbidden { .. }
-            | RecordError::FilterForbidden { .. }),
-        ) => {
+        Err(e) if e.is_forbidden() => {
             eprintln!("skipped: {e}");
             None
         }

@@ -6,7 +6,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(unsafe_code)]
 
-use foliant_trace::record::{AccessWish, Options, RecordError, Summary};
+use foliant_trace::record::{AccessWish, Options, Summary};
 use foliant_trace::replay::{Choice, Plan, Row, Settings, Shared, replay_all};
 use foliant_trace::*;
 use foliant_units::{Order, Va, VaRange};
@@ -193,11 +193,7 @@ fn recorded(child: &str, access: AccessWish) -> Option<(Summary, Trace)> {
     let mut bytes = Vec::new();
     match record(options, &mut bytes) {
         Ok(summary) => Some((summary, Trace::read(&bytes[..], &Budget::default()).unwrap())),
-        Err(
-            e @ (RecordError::PerfForbidden { .. }
-            | RecordError::PtraceForbidden { .. }
-            | RecordError::FilterForbidden { .. }),
-        ) => {
+        Err(e) if e.is_forbidden() => {
             eprintln!("skipped: {e}");
             None
         }

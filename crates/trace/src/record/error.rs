@@ -78,6 +78,18 @@ pub enum RecordError {
     Trace(TraceError),
 }
 
+impl RecordError {
+    /// Whether the system forbids what a recording takes; its settings say so.
+    pub const fn is_forbidden(&self) -> bool {
+        matches!(
+            self,
+            RecordError::PerfForbidden { .. }
+                | RecordError::PtraceForbidden { .. }
+                | RecordError::FilterForbidden { .. }
+        )
+    }
+}
+
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
