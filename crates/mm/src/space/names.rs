@@ -43,8 +43,11 @@ impl<'s> Pinned<'s> {
         stock: &Stock<'s, M, P>,
         pin: &Pin<'_>,
     ) -> Option<Pinned<'s>> {
-        let _reading = stock.reading();
-        SpaceId::found(stock, pin.frame())?.peek(stock).map(Pinned::new)
+        let found = {
+            let _reading = stock.reading();
+            SpaceId::found(stock, pin.frame())
+        };
+        found?.pin(stock)
     }
 }
 
