@@ -18,15 +18,16 @@ use crate::splits;
 use crate::tasks::Task;
 use crate::world::{Got, World, lock, range};
 use foliant::fault::Refusal;
-use foliant::manager::NoPage;
+use foliant::manager::{NoPage, SpaceError};
 use foliant::object::ObjectRequest;
 use foliant::space::{
     Advice, Flags, MapError, MapRequest, Move, ObjectId, Place, RangeError, RemapError, SpaceId,
 };
 use foliant::table::Paging;
 use foliant::{Access, Outcome};
+use foliant_machine::Cpus;
 use foliant_units::{Bytes, FRAME_BYTES, Pages, Va, VaRange};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 /// Objects that have a name at a time.
@@ -74,6 +75,8 @@ struct Shared {
     /// Those that are drawn, as numbers.
     named: Vec<usize>,
     serial: u64,
+    /// When stores began that are under way: such a one may copy a page at any moment since.
+    storing: BTreeSet<u64>,
 }
 
 /// What a seat knows of a page of its space.
@@ -325,8 +328,21 @@ impl<P: Paging> Sharing<'_, '_, P> {
                 self.touch(one);
             }
         }
-        if world.run(seat.id).is_err() || world.mm.end(other.id).is_err() {
+        let ended = world.run(seat.id).is_ok() && self.end_of_fork(other.id);
+        if !ended && !world.stopped() {
             world.wrong("answers", "a space of a fork does not end".into());
+        }
+    }
+    /// A CPU that had the seat before runs the space until it begins at its own seat.
+    fn end_of_fork(&self, id: SpaceId) -> bool {
+        let world = self.world;
+        loop {
+            match world.mm.end(id) {
+                Err(SpaceError::Running(cpu)) if cpu != world.sim_cpu() && !world.stopped() => {
+                    world.mm.machine().relax();
+                }
+                ended => return ended.is_ok(),
+            }
         }
     }
 
@@ -480,12 +496,13 @@ impl<P: Paging> Sharing<'_, '_, P> {
         let now = self.world.tick();
         let mapped = &seat.pages[&at];
         let mut shared = self.shared();
+        let since = shared.storing.first().copied().unwrap_or(now);
         let object = &mut shared.objects[mapped.of];
         let (values, rooms) = self.allowed(object, mapped, word, (start, now));
         match got {
             Got::Value(value) if values.contains(&value) => {
                 if mapped.copy.is_none() {
-                    object.word(mapped.page, word).decide(value, now);
+                    object.word(mapped.page, word).decide(value, now, since);
                 }
             }
             got => {
@@ -551,10 +568,12 @@ impl<P: Paging> Sharing<'_, '_, P> {
             value(seat.nth + 1, va, shared.serial)
         };
         let start = self.world.tick();
+        self.shared().storing.insert(start);
         let got = self.world.store(seat.id, va, stored);
         let now = self.world.tick();
-        let Some(mapped) = seat.pages.get_mut(&at) else { return };
         let mut shared = self.shared();
+        shared.storing.remove(&start);
+        let Some(mapped) = seat.pages.get_mut(&at) else { return };
         let object = &mut shared.objects[mapped.of];
         let rooms = object.room.values(start, now);
         let Got::Value(_) = got else {

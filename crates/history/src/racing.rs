@@ -268,7 +268,7 @@ impl<P: Paging> Race<'_, '_, P> {
         }
         // A fork under way also takes what was there when it began, so nothing is decided.
         if !forking.contains(&space) {
-            register.decide(value, at);
+            register.decide(value, at, at);
         }
     }
     /// Holds an access that went through against the rights that its page may have then.

@@ -10,7 +10,7 @@
 //! A store and a load are moments, a drop takes a while: it writes zero at some moment between its
 //! start and its end. Until then CPUs may be at different memory, so of two stores meanwhile either
 //! may be seen. Where nothing is under way the first load decides which of them it was: from then
-//! on there is one value.
+//! on there is one value, but for looks that had begun.
 
 /// The end of a writer that has not ended.
 const OPEN: u64 = u64::MAX;
@@ -97,16 +97,18 @@ impl Register {
         values.dedup();
         values
     }
-    /// Forgets what no look can find from `now` on.
-    pub(crate) fn prune(&mut self, now: u64) {
-        let current = |w: &&Writer| self.is_current(w, now, OPEN);
+    /// Forgets what no look can find that begins at `since` or later.
+    pub(crate) fn prune(&mut self, since: u64) {
+        let current = |w: &&Writer| self.is_current(w, since, OPEN);
         self.writers = self.writers.iter().filter(current).copied().collect();
     }
-    /// What came before `at` does not matter any more, if nothing is under way: this was found
-    /// then.
-    pub(crate) fn decide(&mut self, value: u64, at: u64) {
+    /// This was found at `at`, so what came before does not matter any more to looks that begin
+    /// later, if nothing is under way. Those that began at `since` or later go on and may have
+    /// found what was there before.
+    pub(crate) fn decide(&mut self, value: u64, at: u64, since: u64) {
         if self.writers.iter().all(|writer| writer.end <= at) {
-            self.writers = vec![Writer::moment(value, at)];
+            self.store(value, at);
+            self.prune(since);
         }
     }
 }
@@ -158,11 +160,23 @@ mod tests {
     fn what_is_found_decides_unless_something_is_under_way() {
         let mut beside = register(&[(7, 2, 2), (0, 5, 8), (9, 6, 6)]);
         assert_eq!(beside.values(9, 9), [0, 9]);
-        beside.decide(0, 9);
+        beside.decide(0, 9, 9);
         assert_eq!(beside.values(10, 10), [0]);
         let mut open = register(&[(7, 2, 2), (0, 5, OPEN)]);
-        open.decide(7, 6);
+        open.decide(7, 6, 6);
         assert_eq!(open.values(7, 7), [0, 7]);
+    }
+
+    /// A store to a private page takes what is beside it from the object at some moment of a fault,
+    /// which may be before another CPU's store and somebody's load of that.
+    #[test]
+    fn what_is_found_decides_nothing_for_a_look_that_had_begun() {
+        let mut word = register(&[(7, 2, 2), (9, 6, 6)]);
+        word.decide(9, 8, 4);
+        assert_eq!((word.values(4, 10), word.values(9, 10)), (vec![7, 9], vec![9]));
+        word.decide(9, 12, 12);
+        word.decide(9, 14, 14);
+        assert_eq!((word.writers.len(), word.values(15, 15)), (2, vec![9]));
     }
 
     #[test]
@@ -170,7 +184,7 @@ mod tests {
         let mut half = register(&[(7, 2, 2), (0, 5, OPEN)]);
         half.doubt(5, 8);
         assert_eq!(half.values(9, 9), [0, 7]);
-        half.decide(7, 9);
+        half.decide(7, 9, 9);
         assert_eq!(half.values(10, 10), [7]);
         let mut refused = register(&[(7, 2, 2), (0, 5, OPEN)]);
         refused.undo(5);
