@@ -995,7 +995,7 @@ fn unexplained(why: &'static str) -> Verdict {
     Verdict::Needless { standing: Standing::Unexplained, why }
 }
 
-fn span(range: VaRange) -> Range<u64> {
+pub(crate) fn span(range: VaRange) -> Range<u64> {
     range.start().get()..range.end().get()
 }
 

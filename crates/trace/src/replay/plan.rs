@@ -22,7 +22,7 @@ use crate::event::{
 };
 use crate::lineage::Lineage;
 use crate::mapping::{Labels, Mapping};
-use crate::naive::{Memory, Model, Space, State, Verdict};
+use crate::naive::{Memory, Model, Space, State, Verdict, span};
 use crate::objects::end_of;
 use crate::piece::{
     DONTFORK, FILLED, HUGEPAGE, LASTING, LOCKED, NOHUGEPAGE, Piece, WATCHED, WIPEONFORK,
@@ -973,8 +973,7 @@ impl Planner {
         self.unmap(event, new)?;
         let (Some((_, piece)), false) = (found.first(), new.is_empty()) else { return Ok(()) };
         let by = new.start().get().wrapping_sub(old.get());
-        let to = new.start().get()..new.end().get();
-        let attached = piece.attached.and_then(|it| it.moved(by, &to));
+        let attached = piece.attached.and_then(|it| it.moved(by, &span(new)));
         let piece = Piece { attached, ..*piece };
         self.step(event, mapped(new, &piece, advised(&piece)))
     }
@@ -1044,7 +1043,7 @@ impl Planner {
 
     fn has_guards(&self, space: SpaceId, range: VaRange) -> Result<bool, Spent> {
         let Some(space) = self.model.spaces.get(&space) else { return Ok(false) };
-        let mut pages = space.pages.range(range.start().get()..range.end().get());
+        let mut pages = space.pages.range(span(range));
         let (mut seen, mut found) = (0, false);
         while let Some((_, page)) = pages.next().filter(|_| !found) {
             (seen, found) = (seen + 1, page.state == State::Guard);
@@ -1119,7 +1118,7 @@ impl Planner {
             return Ok(0);
         }
         let (mut seen, mut there) = (0, 0);
-        for (_, page) in space.pages.range(range.start().get()..range.end().get()) {
+        for (_, page) in space.pages.range(span(range)) {
             seen += 1;
             there += u64::from(matches!(page.state, State::Own | State::Shared | State::Protected));
         }
