@@ -40,6 +40,8 @@ const PLACE: u64 = 1024;
 const ROOM: u64 = 512;
 const FIRST: u64 = 0x1_0000 << 8;
 const PHASES: usize = 4;
+/// So often a seat waits for the CPU that had it before: that one leaves with its first step.
+const WAITS_MAX: usize = 100_000;
 
 /// An object, for all seats.
 struct Object {
@@ -335,15 +337,15 @@ impl<P: Paging> Sharing<'_, '_, P> {
     }
     /// A CPU that had the seat before runs the space until it begins at its own seat.
     fn end_of_fork(&self, id: SpaceId) -> bool {
-        let world = self.world;
-        loop {
-            match world.mm.end(id) {
-                Err(SpaceError::Running(cpu)) if cpu != world.sim_cpu() && !world.stopped() => {
-                    world.mm.machine().relax();
+        for _ in 0..WAITS_MAX {
+            match self.world.mm.end(id) {
+                Err(SpaceError::Running(cpu)) if cpu != self.world.sim_cpu() => {
+                    self.world.mm.machine().relax();
                 }
                 ended => return ended.is_ok(),
             }
         }
+        false
     }
 
     fn resize(&self, seat: &mut Seat) {
