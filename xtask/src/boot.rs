@@ -1,7 +1,7 @@
 //! The kernel under QEMU: its lints, its tests, the laws, and many boots in a row. Machines and
 //! loaders that lack something are among the tests of the command (`cli/tests/boot_machine.rs`).
 
-use crate::run::{cargo, cargo_in, root};
+use crate::run::{cargo_in, foliant, root};
 use clap::Args;
 use std::process::{Command, Stdio};
 
@@ -27,11 +27,6 @@ pub(crate) fn qemu() -> bool {
         );
     }
     there
-}
-
-fn foliant(what: &str, args: &[&str]) -> Result<(), String> {
-    let command = ["run", "--release", "--package", "foliant-cli", "--"];
-    cargo(what, &[&command, args].concat(), &[])
 }
 
 /// What only the real machine can show, on two CPUs.

@@ -7,7 +7,7 @@
 //! **Not here**: the operations (`foliant-lab`), what Linux takes (`cli/src/lab/compare.rs`).
 
 use crate::boot::qemu;
-use crate::run::{cargo_output, root};
+use crate::run::{foliant_output, root};
 use clap::Args;
 use serde_json::Value;
 use std::fmt;
@@ -122,11 +122,9 @@ fn counted() -> Result<Vec<Count>, String> {
     let mut all = Vec::new();
     for cpus in CPUS {
         let words = cpus.to_string();
-        let run = "run --release --package foliant-cli -- boot --lab compare --icount --json";
-        let mut args: Vec<&str> = run.split(' ').collect();
-        args.extend(["--cpus", &words]);
+        let mut args = vec!["boot", "--lab", "compare", "--icount", "--json", "--cpus", &words];
         args.extend(PARAMETERS);
-        let printed = cargo_output("instructions", &args)?;
+        let printed = foliant_output("instructions", &args)?;
         let report = serde_json::from_str(&printed).map_err(|e| format!("the report: {e}"))?;
         all.extend(rows(&report).ok_or("the report has a row without a number of instructions")?);
     }

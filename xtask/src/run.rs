@@ -1,7 +1,9 @@
 //! Running cargo and telling what ran.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// The workspace's root.
@@ -22,40 +24,59 @@ pub(crate) fn cargo_in(
     args: &[&str],
     env: &[(&str, &str)],
 ) -> Result<(), String> {
-    run(folder, what, args, env, Stdio::inherit()).map(|_| ())
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(args).current_dir(folder).envs(env.iter().copied());
+    run(what, &mut command).map(drop)
 }
 
-/// What `cargo` with `args` prints, in the workspace and under a heading.
-pub(crate) fn cargo_output(what: &str, args: &[&str]) -> Result<String, String> {
-    let printed = run(&root(), what, args, &[], Stdio::piped())?;
+/// Runs the command `foliant` with `args`, under a heading.
+pub(crate) fn foliant(what: &str, args: &[&str]) -> Result<(), String> {
+    run(what, Command::new(built()?).args(args)).map(drop)
+}
+/// What it prints.
+pub(crate) fn foliant_output(what: &str, args: &[&str]) -> Result<String, String> {
+    let printed = run(what, Command::new(built()?).args(args).stdout(Stdio::piped()))?;
     String::from_utf8(printed).map_err(|_| format!("what {what} prints is not UTF-8"))
 }
+/// The command, built beside this program. It is built as for its tests, of which one comes along:
+/// a build of its own would want other features of the crates below it, and build all of them
+/// again.
+fn built() -> Result<PathBuf, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        let this = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+        let args = ["build", "--workspace", "--bin", "foliant", "--test", "readme"];
+        cargo("build of the command", &args, &[])?;
+        Ok(this.with_file_name("foliant"))
+    };
+    BUILT.get_or_init(build).clone()
+}
 
-fn run(
-    folder: &Path,
-    what: &str,
-    args: &[&str],
-    env: &[(&str, &str)],
-    stdout: Stdio,
-) -> Result<Vec<u8>, String> {
-    println!("== {what}: cargo {}", args.join(" "));
+fn run(what: &str, command: &mut Command) -> Result<Vec<u8>, String> {
+    let words = words(command);
+    println!("== {what}: {words}");
     let begun = Instant::now();
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let output = Command::new(cargo)
-        .args(args)
-        .current_dir(folder)
-        .envs(env.iter().copied())
-        .stdout(stdout)
-        .spawn()
-        .and_then(Child::wait_with_output)
-        .map_err(|error| format!("cargo does not start: {error}"))?;
+    let output = command.spawn().and_then(Child::wait_with_output);
+    let output = output.map_err(|error| format!("{words} does not start: {error}"))?;
     println!("== {what}: {:.0} s", begun.elapsed().as_secs_f64());
     if output.status.success() {
-        Ok(output.stdout)
-    } else {
-        let set: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
-        Err(format!("{what} failed; again with: {set}cargo {}", args.join(" ")))
+        return Ok(output.stdout);
     }
+    let set = |(key, value): (&OsStr, Option<&OsStr>)| {
+        let value = value.unwrap_or_default();
+        format!("{}='{}' ", key.display(), value.display())
+    };
+    let set: String = command.get_envs().map(set).collect();
+    Err(format!("{what} failed; again with: {set}{words}"))
+}
+/// A command as it can be typed in the workspace.
+fn words(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let short = program.strip_prefix(root()).ok();
+    let short = short.or(program.file_name().map(Path::new)).unwrap_or(program);
+    let args = command.get_args().map(|word| format!(" {}", word.display()));
+    short.display().to_string() + &args.collect::<String>()
 }
 
 /// Runs one bench or all of them.
