@@ -17,7 +17,7 @@ use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Form};
 use foliant::object::ObjectRequest;
 use foliant::pool::{Budget, Folding};
-use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
+use foliant::space::{Advice, Flags, MapRequest, Move, Place, Refs, SpaceId};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
 use foliant::table::{Attrs, Paging};
 use foliant::vmap::{Caller, FrameMapping, Request, Rights, VmapError};
@@ -116,6 +116,10 @@ operations! {
     WantNone,
     /// A part gets another tag.
     Retag,
+    /// That pages were used is forgotten.
+    ForgetUse,
+    /// That pages were written is forgotten.
+    ForgetWrites,
     /// Missing pages are the program's.
     Userfault,
     /// All is unmapped.
@@ -512,6 +516,8 @@ impl<P: Paging> Scene<P> {
             Op::Retag => advise(half, Advice::Tag(7)),
             Op::WantHuge => advise(whole, Advice::HugePage),
             Op::WantNone => advise(half, Advice::NoHugePage),
+            Op::ForgetUse => any(mm.clear_refs(id, whole, Refs::Accessed)),
+            Op::ForgetWrites => any(mm.clear_refs(id, half, Refs::SoftDirty)),
             Op::Userfault => {
                 advise(range(BASE, 4 * PAGE), Advice::UserfaultArm);
                 engine::border();
@@ -591,7 +597,10 @@ impl<P: Paging> Scene<P> {
                 }
             }
             Op::PoisonFree => self.poison(self.huge.get()),
-            Op::Mappings => self.on_frame(|frame| any(mm.mappings(frame))),
+            Op::Mappings => self.on_frame(|frame| {
+                any(mm.mappings(frame));
+                any(mm.page_mappings(frame));
+            }),
             Op::Lend => {
                 if let Ok(frame) = mm.lend(Order::BASE) {
                     mm.take_back(frame, Order::BASE).expect("it was lent");
@@ -928,7 +937,14 @@ impl<P: Paging> Scene<P> {
     }
     fn look(&self) {
         let (mm, id) = (self.mm, self.id);
-        let _ = (mm.memory(), mm.pages(id), mm.records(id), mm.anonymous(), mm.known_zero());
+        let _ = (
+            mm.memory(),
+            mm.pages(id),
+            mm.records(id),
+            mm.tables(id),
+            mm.anonymous(),
+            mm.known_zero(),
+        );
         let _ = (mm.free_blocks(), mm.fragmentation(Order::SIZE_2M), mm.deferred(), mm.pooled());
         let _ = (mm.total(Event::Fault), mm.size_stats(Order::BASE), mm.policy(), mm.defrag());
         let _ = (mm.flush_grain(), mm.move_grain(), mm.folding(), mm.pool(Order::SIZE_2M));
@@ -939,6 +955,7 @@ impl<P: Paging> Scene<P> {
         self.on_frame(|frame| any(mm.identity(frame)));
         if let Some((object, _)) = self.object {
             let _ = (mm.object_room(object), mm.object_pages(object), mm.object_policy());
+            let _ = mm.is_shared_writable(object);
         }
     }
 

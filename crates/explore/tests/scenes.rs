@@ -94,6 +94,8 @@ fn every_pair_is_named_once() {
 
 fn scenes_are_clean() {
     let reports = explored(&[
+        "x86_64 huge: ForgetUse | Split",
+        "x86_64 small fork1: ForgetWrites | Write",
         "x86_64 base fork1: Write | ReadOnly",
         "x86_64 huge: WriteHuge | DropHuge",
         "aarch64 small: WriteEmpty | DontNeed",

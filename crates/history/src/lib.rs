@@ -67,7 +67,7 @@ pub use small::Small;
 /// |---|---|
 /// | `contents` | a load gives what was stored there, or zero |
 /// | `answers` | an operation is carried out, or refused with the reason that the model gives |
-/// | `dirty_kept` | the entry of a page that was stored to says dirty |
+/// | `dirty_kept` | the entry of a page that was stored to says dirty, and soft dirty |
 /// | `descriptors` | descriptors of a huge page say what its holder wrote last, on every CPU |
 /// | `reservations` | a page that was reserved is there; a pool states the reservations that are open |
 /// | `audit` | the manager's counters equal its own recount |

@@ -26,6 +26,8 @@ pub(crate) struct Page {
     /// Whether it was stored to since the manager was last told that its contents may go: the entry
     /// must say dirty then.
     pub(crate) dirty: bool,
+    /// The same since the manager last forgot that it was written.
+    pub(crate) written: bool,
 }
 
 /// See the module's text.
@@ -67,7 +69,8 @@ impl Model {
     }
     pub(crate) fn map(&mut self, stretch: &Stretch, flags: Flags, tag: u64) {
         for page in stretch.clone() {
-            let fresh = Page { flags, tag, guard: false, words: [0; 2], dirty: false };
+            let fresh =
+                Page { flags, tag, guard: false, words: [0; 2], dirty: false, written: false };
             self.pages.insert(page, fresh);
         }
     }
@@ -82,7 +85,9 @@ impl Model {
     }
     /// The contents go, guards stay.
     pub(crate) fn drop_contents(&mut self, stretch: &Stretch) {
-        self.each(stretch, |page| (page.words, page.dirty) = ([0; 2], false));
+        self.each(stretch, |page| {
+            (page.words, page.dirty, page.written) = ([0; 2], false, false);
+        });
     }
     /// The first page behind `start` that is not in the same area as it.
     pub(crate) fn area_end(&self, start: u64) -> u64 {

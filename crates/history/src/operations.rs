@@ -11,7 +11,7 @@ use crate::world::{World, no_memory, range};
 use foliant::Policy;
 use foliant::fault::{Global, Orders, ProcessSwitch, UseZeroPage};
 use foliant::manager::{CollapseLimits, SpaceError};
-use foliant::space::{Advice, Flags, MapError, MapRequest, Place, RangeError};
+use foliant::space::{Advice, Flags, MapError, MapRequest, Place, RangeError, Refs};
 use foliant::table::Paging;
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
 
@@ -40,13 +40,14 @@ pub(crate) enum Op {
     Policy,
     Stack,
     Userfault,
+    Forget,
     Bad,
     AddMemory,
     Split,
 }
 
 /// How often each is drawn.
-pub(crate) const MIX: [(u32, Op); 22] = [
+pub(crate) const MIX: [(u32, Op); 23] = [
     (40, Op::Store),
     (30, Op::Load),
     (8, Op::Fetch),
@@ -66,6 +67,7 @@ pub(crate) const MIX: [(u32, Op); 22] = [
     (3, Op::Policy),
     (1, Op::Stack),
     (1, Op::Userfault),
+    (2, Op::Forget),
     (2, Op::Bad),
     (1, Op::AddMemory),
     (12, Op::Split),
@@ -233,6 +235,7 @@ impl Seat {
             }
             Op::Stack => self.stack(world),
             Op::Userfault => self.userfault(world),
+            Op::Forget => self.forget(world),
             Op::Bad => self.bad(world),
             Op::AddMemory => world.add_memory(),
             Op::Split => match splits::whole(&mut self.rng, &self.window) {
@@ -418,6 +421,16 @@ impl Seat {
             Advice::DontNeed => self.model().drop_contents(&stretch),
             // The contents stay until the memory is needed, which it is not yet.
             _ => self.model().each(&stretch, |page| page.dirty = false),
+        }
+    }
+
+    fn forget<P: Paging>(&mut self, world: &World<'_, P>) {
+        world.count("forget");
+        let stretch = self.stretch();
+        let refs = *self.rng.pick(&[Refs::Accessed, Refs::SoftDirty]);
+        let got = world.mm.clear_refs(self.known().id, span(&stretch), refs);
+        if self.judge(world, "forget", got, Ok(())) && refs == Refs::SoftDirty {
+            self.model().each(&stretch, |page| page.written = false);
         }
     }
 

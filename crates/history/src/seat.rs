@@ -14,7 +14,7 @@ use crate::rng::Rng;
 use crate::world::{Got, World};
 use foliant::fault::Refusal;
 use foliant::space::{Flags, SpaceId};
-use foliant::table::Paging;
+use foliant::table::{Attrs, Paging};
 use foliant::{Access, Outcome};
 use foliant_units::{FRAME_BYTES, Va};
 use std::collections::BTreeMap;
@@ -165,7 +165,7 @@ impl Seat {
             (Got::Value(_), Ok(_)) => {
                 if let Some(page) = known.model.pages.get_mut(&page_of(va)) {
                     page.words[word_of(va)] = value;
-                    page.dirty = true;
+                    (page.dirty, page.written) = (true, true);
                 }
             }
             (got, expected) => known.judge(world, "store to", va, got, expected),
@@ -224,10 +224,13 @@ impl Seat {
                 self.spaces[nth].model.pages.iter().map(|(n, page)| (*n, *page)).collect();
             for (page, what) in pages {
                 let touched = what.words != [0; 2];
-                if what.dirty && world.dirty(id, page * FRAME_BYTES) != Some(true) {
-                    let va = page * FRAME_BYTES;
-                    let text = format!("{va:#x} was stored to, and its entry is not dirty");
-                    world.wrong("dirty_kept", text);
+                for (was, what) in [(what.dirty, Attrs::DIRTY), (what.written, Attrs::SOFT_DIRTY)] {
+                    let what = what.and(P::KEEPS);
+                    if was && !world.noted(id, page * FRAME_BYTES).is_some_and(|n| n.has(what)) {
+                        let va = page * FRAME_BYTES;
+                        let text = format!("{va:#x} was stored to, and its entry lacks {what:?}");
+                        world.wrong("dirty_kept", text);
+                    }
                 }
                 // Untouched pages are many, and all alike.
                 if touched || self.rng.once_in(8) {

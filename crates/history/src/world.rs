@@ -393,12 +393,12 @@ impl<'m, P: Paging> World<'m, P> {
         }
     }
 
-    /// Whether the leaf of a page says that it was written; `None` without a leaf.
-    pub(crate) fn dirty(&self, id: SpaceId, va: u64) -> Option<bool> {
+    /// What the leaf of a page says; `None` without a leaf.
+    pub(crate) fn noted(&self, id: SpaceId, va: u64) -> Option<Attrs> {
         let page = range(va, FRAME_BYTES);
         self.mm.with_leaves(id, page, |mut leaves| {
             leaves.find_map(|leaf| match leaf.entry {
-                Entry::Leaf { attrs, .. } => Some(attrs.has(Attrs::DIRTY)),
+                Entry::Leaf { attrs, .. } => Some(attrs),
                 _ => None,
             })
         })?

@@ -110,7 +110,7 @@ fn draws_from_outside_decide() {
 #[test]
 fn every_allocation_may_be_refused() {
     for seed in [1, 2] {
-        let runs = History::every_kth(seed, 60, |report| {
+        let runs = History::every_kth(seed, 80, |report| {
             assert!(report.is_clean(), "{report}");
             Go::On
         });

@@ -32,6 +32,7 @@ mod pool;
 mod private_huge;
 mod races;
 mod rare;
+mod refs;
 mod requests;
 mod rmap_model;
 mod split;

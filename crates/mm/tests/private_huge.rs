@@ -1,6 +1,7 @@
 //! Private areas of objects of huge pages: what is the object's and what a copy, whose reservations
 //! they are, and a parent that gets its page back from a child.
 
+use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::fault::Refusal;
 use foliant::manager::Setup;
@@ -167,6 +168,59 @@ fn a_spent_reservation_does_not_come_back_with_the_objects_page() {
     assert_eq!(load(&sim, &mm, id, at(2)), 7);
     mm.unmap(id, range(at(2), SIZE_2M)).unwrap();
     shown(&mm, (2, 1, 1, 0));
+}
+
+/// A hole in the object is none in the place of a copy that went before.
+#[test]
+fn a_hole_leaves_a_spent_place_spent() {
+    let sim = sim(1, 64);
+    let (mm, id) = filled::<X86_64<4>>(&sim, 2);
+    let of = object(&mm, 1);
+    map(&mm, id, (0, 1), (of, 0), SHARED).unwrap();
+    store(&sim, &mm, id, at(0), 7);
+    map(&mm, id, (2, 1), (of, 0), PRIVATE).unwrap();
+    mm.resize_pool(SIZE, 1, Budget::ALL).unwrap();
+    assert_eq!(store(&sim, &mm, id, at(2), 8), COPIED);
+    mm.advise(id, range(at(2), SIZE_2M), Advice::DontNeed).unwrap();
+    shown(&mm, (1, 0, 0, 0)); // the copy was surplus
+    mm.punch_object(of, huge(0), huge(1)).unwrap();
+    mm.resize_pool(SIZE, 3, Budget::ALL).unwrap();
+    map(&mm, id, (4, 1), (of, 0), PRIVATE).unwrap();
+    shown(&mm, (3, 3, 1, 0));
+    mm.unmap(id, range(at(2), SIZE_2M)).unwrap();
+    shown(&mm, (3, 3, 1, 0)); // the new area's is still there
+}
+
+/// The reservation of a page that is dropped is in the balance for a moment. A fault that finds the
+/// place then fills it without one, and the one that was held for it is free.
+#[test]
+fn a_place_that_is_filled_in_the_balance_keeps_no_reservation() {
+    let mut met = 0;
+    for n in 1.. {
+        let machine = Beside::new(sim(2, 64));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        for cpu in mm.cpus() {
+            machine.sim.on(cpu, || mm.online());
+        }
+        mm.resize_pool(SIZE, 2, Budget::ALL).unwrap();
+        let id = mm.create(None).unwrap();
+        let request = request(Place::Fixed(Va::new(BASE)), SIZE_2M, PRIVATE.with(Flags::HUGE_2M));
+        mm.map(id, &request).unwrap();
+        assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), MAPPED[0]);
+        let refill = || _ = mm.fault(id, Va::new(BASE), Access::Write);
+        let go = || mm.advise(id, range(BASE, SIZE_2M), Advice::DontNeed).unwrap();
+        if machine.before_step(n, refill, go).is_none() {
+            assert!(met > 0, "no fault of {n} came in between");
+            return;
+        }
+        let pool = mm.pool(SIZE).unwrap();
+        let is_filled = pool.free_hugepages == 1;
+        assert_eq!(pool.resv_hugepages, u64::from(!is_filled), "step {n}");
+        met += u64::from(is_filled);
+        mm.unmap(id, range(BASE, SIZE_2M)).unwrap();
+        let pool = mm.pool(SIZE).unwrap();
+        assert_eq!((pool.free_hugepages, pool.resv_hugepages), (2, 0), "step {n}");
+    }
 }
 
 #[test]

@@ -43,9 +43,9 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Every entry that names a folio: by its head, where it is.
-fn look(mm: &Mm<'_>, spaces: &[SpaceId]) -> BTreeMap<Frame, BTreeSet<(usize, u64)>> {
-    let mut all: BTreeMap<Frame, BTreeSet<(usize, u64)>> = BTreeMap::new();
+/// Every entry that names a folio: by its head, where it is, and which page.
+fn look(mm: &Mm<'_>, spaces: &[SpaceId]) -> BTreeMap<Frame, BTreeSet<(usize, u64, Frame)>> {
+    let mut all: BTreeMap<Frame, BTreeSet<(usize, u64, Frame)>> = BTreeMap::new();
     for (nth, id) in spaces.iter().enumerate() {
         mm.with_leaves(*id, range(BASE, 2 * WINDOW * PAGE), |leaves| {
             for leaf in leaves {
@@ -56,7 +56,7 @@ fn look(mm: &Mm<'_>, spaces: &[SpaceId]) -> BTreeMap<Frame, BTreeSet<(usize, u64
                 for page in 0..leaf.level.span().get() / PAGE {
                     let frame = pa.add(page * PAGE).frame();
                     let head = mm.identity(frame).head(frame);
-                    all.entry(head).or_default().insert((nth, leaf.va.get() + page * PAGE));
+                    all.entry(head).or_default().insert((nth, leaf.va.get() + page * PAGE, frame));
                 }
             }
         });
@@ -129,9 +129,13 @@ proptest! {
             for (head, entries) in look(&mm, &spaces) {
                 let found = mm.mappings(head).unwrap();
                 let order = mm.identity(head).order();
-                let named: BTreeSet<usize> = entries.iter().map(|(space, _)| *space).collect();
+                let named: BTreeSet<usize> = entries.iter().map(|(space, ..)| *space).collect();
                 prop_assert_eq!(found.entries(order), entries.len() as u64, "{:?}", head);
                 prop_assert_eq!(found.spaces, named.len() as u64, "{:?}", head);
+                // Of one of its pages, another one each time.
+                let (.., page) = *entries.iter().nth(nth % entries.len()).unwrap();
+                let named = entries.iter().filter(|(.., frame)| *frame == page).count();
+                prop_assert_eq!(mm.page_mappings(page), Some(named as u64), "{:?}", page);
             }
         }
     }

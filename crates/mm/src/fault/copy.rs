@@ -85,7 +85,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if !area.range.covers(leaf) {
             return None;
         }
-        let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
+        let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
         let writable = |word| match P::decode(word, level, slot) {
             Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs | wider),
             _ => word,

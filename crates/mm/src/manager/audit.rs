@@ -503,7 +503,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     }
 
     /// Whether a leaf lies in areas that all have the same rights, and has those, but that it may
-    /// forbid writes which they allow (space::S9). `area` is the one of the leaf before.
+    /// forbid writes which they allow (space::S9), as one does that is not soft dirty (space::S11).
+    /// `area` is the one of the leaf before.
     fn has_rights_of_areas(
         &self,
         id: SpaceId,
@@ -513,6 +514,9 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let shown = attrs.and(Attrs::USER | Attrs::EXEC);
         let (mut at, end) = (va, va.add(level.span().get()));
         let mut rights = None;
+        if attrs.has(Attrs::WRITE) && !attrs.has(Attrs::SOFT_DIRTY.and(P::KEEPS)) {
+            return false;
+        }
         while at < end {
             let known = area.filter(|area| area.range.contains(at));
             *area = known.or_else(|| self.area(id, at));

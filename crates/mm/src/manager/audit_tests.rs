@@ -5,7 +5,7 @@ use crate::frame::{Flag, Guess, Kind, Link, References};
 use crate::pool::Budget;
 use crate::space::{Flags, MapRequest, Place};
 use crate::stock::SizeEvent;
-use crate::table::X86_64;
+use crate::table::{Attrs, Entry, X86_64};
 use crate::vmap::Request;
 use alloc::format;
 use foliant_machine::Owner;
@@ -199,6 +199,26 @@ fn entries_have_the_rights_of_their_areas() {
             assert_eq!(mm.audit(&[id]).err(), (!at.is_empty()).then_some(wanted), "{range:?}");
         });
     }
+}
+
+/// A page that may be written though nobody would notice (space::S11).
+#[test]
+fn what_may_be_written_is_soft_dirty() {
+    world(|mm, _, id| {
+        let (va, tables) = (Va::new(BASE), id.pin(&mm.stock).unwrap().tables(&mm.stock));
+        let locked = tables.lock(va, Level::BASE).unwrap();
+        let slot = locked.index_of(va);
+        let Entry::Leaf { pa, attrs } = X86_64::<4>::decode(locked.get(slot), Level::BASE, slot)
+        else {
+            panic!("a page is there")
+        };
+        let without = |lost| X86_64::<4>::leaf(pa, Level::BASE, attrs.without(lost));
+        locked.set(slot, without(Attrs::SOFT_DIRTY.with(Attrs::WRITE)));
+        drop(locked);
+        mm.audit(&[id]).unwrap();
+        tables.lock(va, Level::BASE).unwrap().set(slot, without(Attrs::SOFT_DIRTY));
+        assert_eq!(mm.audit(&[id]).err(), Some(AuditError::Rights { space: id, va }));
+    });
 }
 
 #[test]

@@ -12,12 +12,12 @@
 //!
 //! **Not here**: tables of the embedder's own (`table`).
 
-use crate::space::SpaceId;
+use crate::space::{SpaceId, user_half};
 use crate::stock::{READ_MOST, Stock};
 use crate::table::{Found, Leaves, Paging};
 use core::fmt;
 use foliant_machine::Machine;
-use foliant_units::{Pa, Va, VaRange};
+use foliant_units::{Level, Pa, Pages, Va, VaRange};
 
 /// Entries that are copied in one section.
 const COPIED: usize = 16;
@@ -72,6 +72,36 @@ impl<'a, 'm, M: Machine, P: Paging> KernelTables<'a, 'm, M, P> {
     pub fn leaves(&self, range: VaRange) -> Entries<'a, 'm, M, P> {
         Entries::new(self.stock, Whose::Kernel, range)
     }
+}
+
+/// The tables of a space below its top one, those that are kept for splits not counted (space::S4);
+/// `None` where there is no such space. Each is as it was when it was looked at.
+pub(super) fn count_tables<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    id: SpaceId,
+) -> Option<Pages> {
+    let (mut va, end) = (user_half::<P>().start(), user_half::<P>().end());
+    let mut count = 0;
+    while va < end {
+        let _reading = stock.reading();
+        let tables = id.peek(stock)?.tables(stock);
+        for _ in 0..READ_MOST {
+            let found = tables.walk(va);
+            // The way goes through a table of each level from the one found up to the top one. It
+            // is counted where its first address is.
+            let mut level = found.level;
+            while level < P::TOP && va.is_aligned(level.up().span()) {
+                count += 1;
+                level = level.up();
+            }
+            let step = found.level.max(Level::SIZE_2M).span();
+            va = match va.align_down(step).checked_add(step.get()).filter(|next| *next < end) {
+                Some(next) => next,
+                None => return Some(Pages::new(count)),
+            };
+        }
+    }
+    Some(Pages::new(count))
 }
 
 /// The owner of the tables that are read.

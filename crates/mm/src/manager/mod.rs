@@ -52,7 +52,7 @@ use crate::frame::Identity;
 use crate::memmap::{self, Memmap};
 use crate::pool as pools;
 use crate::space::{
-    self, Advice, Area, AreaLimit, Flags, MapError, MapRequest, Move, RangeError, RemapError,
+    self, Advice, Area, AreaLimit, Flags, MapError, MapRequest, Move, RangeError, Refs, RemapError,
     SpaceId, Steps,
 };
 use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
@@ -297,6 +297,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
+    /// Forgets that the pages of a range were used, or that they were written: the next use, or the
+    /// next write, is noted again. Holes are skipped.
+    pub fn clear_refs(&self, id: SpaceId, range: VaRange, refs: Refs) -> Result<(), RangeError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        space::clear_refs(&self.stock, &space, range, refs, &mut Steps::at_the_face())
+    }
+
     /// Makes every page of a range present, as if each had been accessed. These accesses are not
     /// counted as faults. Others may run between any two.
     fn populate(&self, id: SpaceId, range: VaRange, access: Access) -> Result<(), RangeError> {
@@ -462,6 +469,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn records(&self, id: SpaceId) -> Option<Pages> {
         let _reading = self.stock.reading();
         Some(id.peek(&self.stock)?.charge.records())
+    }
+    /// Tables of the space below its top one, counted by looking; those that are kept for splits of
+    /// large leaves are not among them.
+    pub fn tables(&self, id: SpaceId) -> Option<Pages> {
+        look::count_tables(&self.stock, id)
     }
     /// Has the entries of a range read, if there is such a space. The reader gets copies, because
     /// the entries may change meanwhile; it may do anything.

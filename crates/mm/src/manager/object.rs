@@ -121,6 +121,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Some(id.peek(&self.stock)?.pages())
     }
 
+    /// Whether an area maps an object shared and may be written, or may become so.
+    pub fn is_shared_writable(&self, id: ObjectId) -> Option<bool> {
+        let object = id.pin(&self.stock)?;
+        let steps = &mut Steps::at_the_face();
+        let mut spaces = object::spaces(&self.stock, &object);
+        Some(spaces.any(|space| space::may_write_to(&self.stock, &space, id.frame(), steps)))
+    }
+
     /// Puts an area into a space that maps an object from its page `first` on. With
     /// [`Flags::SHARED`](space::Flags::SHARED) what is written goes to the object; without, a page
     /// is copied when it is first written. It may reach beyond the object, but not beyond what any

@@ -53,6 +53,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let is_folio = identity.kind() == Kind::Anon;
         is_folio.then(|| split::mappings(&self.stock, reference.head(), identity.order()))
     }
+    /// The entries that map one page, at `frame`, of an anonymous folio, found by looking.
+    pub fn page_mappings(&self, frame: Frame) -> Option<u64> {
+        let reference = self.stock.get_unless_zero(frame)?;
+        let identity = self.stock.identity(reference.head());
+        let (head, order) = (reference.head(), identity.order());
+        let is_folio = identity.kind() == Kind::Anon;
+        is_folio.then(|| split::page_mappings(&self.stock, head, order, frame))
+    }
 
     /// Moves the folio that holds `frame` to other memory, and says where its first frame is now.
     pub fn relocate(&self, frame: Frame) -> Result<Frame, RelocateError> {

@@ -196,6 +196,20 @@ pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
     }
     gather.flush();
 }
+/// Whether a space has an area that maps an object shared and may be written, or may become so.
+pub(crate) fn may_write_to<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    object: Frame,
+    steps: &mut Steps,
+) -> bool {
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    let is_it = |area: Area| {
+        let may = area.flags.has(Flags::SHARED) && area.flags.ceiling().has(Flags::WRITE);
+        may && shows(stock, &area).is_some_and(|(shown, _)| shown == object)
+    };
+    space.areas.overlapping(stock.machine, user_half::<P>()).any(is_it)
+}
 /// The addresses of an area at which pages `from..to` of an object are.
 fn part_of(area: &Area, offset: AnonOffset, (from, to): (u64, u64)) -> Option<VaRange> {
     let first = Index::of(area.range.start(), offset).page();

@@ -182,8 +182,8 @@ pub(crate) fn keep_own<M: Machine, P: Paging>(
     stock.add_references(pa.frame(), order.pages().get());
     Some(pa.frame())
 }
-/// Takes the page `head` away from a space without reservations that has it at `va`, and sees to it
-/// that no other page comes there. Says whether it had the page.
+/// Takes the page `head` away from a space that was forked from its owner's and has it at `va`, and
+/// sees to it that no other page comes there. Says whether it had the page.
 pub(crate) fn take_away<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -194,10 +194,8 @@ pub(crate) fn take_away<M: Machine, P: Paging>(
     let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let area = space.areas.find(stock.machine, va);
-    let flags = area.map_or(Flags::NONE, |area| area.flags);
-    let is_without = flags.huge_order() == Some(order) && flags.reserved().is_none();
-    if !is_without || flags.has(Flags::SHARED) {
-        return false;
+    if area.and_then(|area| area.flags.huge_order()) != Some(order) {
+        return false; // what lies there is not the page, and none of it may go
     }
     let place = VaRange::sized(va.align_down(order.bytes()), order.bytes());
     let place = place.expect("an area of huge pages is aligned");

@@ -52,7 +52,7 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     }
     space.areas.put(stock.machine, &area);
     let writable = if flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
-    let attrs = attrs(flags) | writable | Attrs::EXCLUSIVE;
+    let attrs = attrs(flags) | writable | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
     let edit = MapPages { stock, start: range.start(), attrs, frame };
     walk::edit(stock, space, range, &edit, &mut Uncached { machine: stock.machine, steps });
     Ok(range)

@@ -49,6 +49,9 @@
 //!   one that changes a part, or wants to, first takes the group apart into single entries with the
 //!   same contents (`split_leaf`, `Agreed::split`). Single entries never become a group where they
 //!   are.
+//! - S11. A writable entry has `SOFT_DIRTY`, where the format keeps that: the operation that
+//!   forgets that a page was written takes the right to write it too (`refs`), and a fault that
+//!   gives the right back sets it.
 //!
 //! **Locking.** `writer` (`[w]`) excludes all operations but faults, and splits and moves of folios
 //! (S6). Two calls may do all that its holder may without taking it: `end`, once the space has
@@ -81,6 +84,7 @@ mod object;
 mod ops;
 mod places;
 mod record;
+mod refs;
 mod remap;
 mod seen;
 mod steps;
@@ -97,10 +101,11 @@ pub use error::{MapError, RangeError};
 pub use names::{ObjectId, SpaceId};
 pub use ops::{MapRequest, Place};
 pub use record::{Around, ProcessSwitch};
+pub use refs::Refs;
 pub use remap::{Move, RemapError};
 
 pub(crate) use advise::advise;
-pub(crate) use attach::{Copies, zap_attached};
+pub(crate) use attach::{Copies, may_write_to, zap_attached};
 pub(crate) use fork::fork;
 pub(crate) use huge::{
     check as check_huge, clear_way, dropped, keep_own, level_of, regain, take_away,
@@ -114,6 +119,7 @@ pub(crate) use object::{
 pub(crate) use ops::{grow, has_place, map, map_object, protect, unmap};
 pub(crate) use places::{SPENT_BEHIND, is_lost};
 pub(crate) use record::Space;
+pub(crate) use refs::clear_refs;
 pub(crate) use remap::remap;
 pub(crate) use seen::{Agreed, Seen, SeenTables};
 pub(crate) use steps::Steps;

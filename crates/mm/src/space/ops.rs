@@ -310,8 +310,10 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     change_entries(stock, space, range, &mut gather, steps, |old| {
         let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
         let new = attrs(rights).with(old.and(kept | Attrs::UFFD_WP));
-        // An exclusive page may be written again at once, without a fault (S5).
-        if rights.has(Flags::WRITE) && old.has(Attrs::EXCLUSIVE) { new | Attrs::WRITE } else { new }
+        // An exclusive page may be written again at once, without a fault (S5), unless somebody
+        // wants to see that it is (S11).
+        let own = Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY.and(P::KEEPS);
+        if rights.has(Flags::WRITE) && old.has(own) { new | Attrs::WRITE } else { new }
     });
     gather.settle();
     gather.flush();
@@ -329,7 +331,20 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     steps: &mut Steps,
     change: impl Fn(Attrs) -> Attrs,
 ) {
-    let edit = Rewrite { range, change, replace: stock.machine.rules().replace };
+    let replace = stock.machine.rules().replace;
+    change_entries_by(replace, stock, space, range, gather, steps, change);
+}
+/// The same by a rule that may be stricter than the machine's.
+pub(super) fn change_entries_by<'g, 'm, M: Machine, P: Paging>(
+    replace: Replace,
+    stock: &'g Stock<'m, M, P>,
+    space: &'g Space,
+    range: VaRange,
+    gather: &mut Gather<'g, 'm, M, P>,
+    steps: &mut Steps,
+    change: impl Fn(Attrs) -> Attrs,
+) {
+    let edit = Rewrite { range, change, replace };
     let mut sink = Noting { machine: stock.machine, gather, steps };
     walk::edit(stock, space, range, &edit, &mut sink);
 }

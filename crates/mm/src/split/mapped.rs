@@ -3,9 +3,9 @@
 use super::walk::{Folio, FolioEdit, walk};
 use crate::rmap::relatives;
 use crate::stock::Stock;
-use crate::table::{At, Attrs, Paging, Run, Sink, Verdict};
+use crate::table::{At, Attrs, Paging, Run, Sink, Verdict, What};
 use foliant_machine::Machine;
-use foliant_units::{Frame, Level, Order, Pa};
+use foliant_units::{Frame, FrameRange, Level, Order, Pa};
 
 /// What maps a folio, as a walk found it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -32,13 +32,28 @@ pub(crate) fn mappings<M: Machine, P: Paging>(
     head: Frame,
     order: Order,
 ) -> Mappings {
-    let folio = Folio::of(stock, head, order);
-    let mut counting = Mapping { stock, found: Mappings::default() };
-    for pin in relatives(stock, head, 0).filter(|pin| !pin.repeats(stock)) {
-        let before = counting.found.entries(order);
+    count(stock, Folio::of(stock, head, order), None)
+}
+/// The same for one page of the folio, at `frame`: leaves of the whole folio map it too.
+pub(crate) fn page_mappings<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    head: Frame,
+    order: Order,
+    frame: Frame,
+) -> u64 {
+    let found = count(stock, Folio::of(stock, head, order), Some(frame));
+    found.whole + found.pages
+}
+fn count<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    folio: Folio,
+    page: Option<Frame>,
+) -> Mappings {
+    let mut counting = Mapping { stock, page, found: Mappings::default() };
+    for pin in relatives(stock, folio.head(), 0).filter(|pin| !pin.repeats(stock)) {
+        let before = counting.found;
         walk(stock, &pin, folio, &ShowWords, &mut counting, |_| false);
-        let after = counting.found.entries(order);
-        counting.found.spaces += u64::from(after > before);
+        counting.found.spaces += u64::from(counting.found != before);
     }
     counting.found
 }
@@ -55,10 +70,21 @@ impl FolioEdit for ShowWords {
     }
 }
 
-/// Counts what it is shown.
+/// Counts what it is shown, or of that what maps one page.
 struct Mapping<'s, 'm, M, P> {
     stock: &'s Stock<'m, M, P>,
+    page: Option<Frame>,
     found: Mappings,
+}
+
+/// Whether a run, whose words map one block behind the other, maps a page.
+fn maps(run: &Run, page: Frame) -> bool {
+    let pa = match run.what {
+        What::Mapped { pa, .. } => Some(pa),
+        What::Soft(soft) => soft.migrating_leaf().map(|(pa, _)| pa),
+    };
+    let frames = pa.and_then(|pa| FrameRange::new(pa.frame(), run.range().pages()));
+    frames.is_some_and(|frames| frames.contains(page))
 }
 
 impl<M: Machine, P: Paging> Sink<M, P> for Mapping<'_, '_, M, P> {
@@ -69,9 +95,13 @@ impl<M: Machine, P: Paging> Sink<M, P> for Mapping<'_, '_, M, P> {
         find()
     }
     fn add(&mut self, run: Run) {
+        let count = match self.page {
+            None => u64::from(run.count),
+            Some(page) => u64::from(maps(&run, page)),
+        };
         match run.level {
-            Level::BASE => self.found.pages += u64::from(run.count),
-            _ => self.found.whole += u64::from(run.count),
+            Level::BASE => self.found.pages += count,
+            _ => self.found.whole += count,
         }
     }
 }

@@ -68,7 +68,7 @@ mod zeros;
 
 pub use error::{RelocateError, SplitError};
 pub use mapped::Mappings;
-pub(crate) use mapped::mappings;
+pub(crate) use mapped::{mappings, page_mappings};
 pub use migration::{LIST_MAX, MoveGrain};
 pub(crate) use migration::{MigrationBatch, Went};
 pub use pieces::{Pieces, ZeroPieces};
