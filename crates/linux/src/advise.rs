@@ -21,6 +21,15 @@ use linux_raw_sys::general::{
     PROT_READ,
 };
 
+/// Whose advice it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Adviser {
+    /// The process's own.
+    Itself,
+    /// That of another process, which may see this one's memory.
+    Other,
+}
+
 /// What advice does to a part of a vma.
 #[derive(Clone, Copy)]
 enum Does {
@@ -81,14 +90,47 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
         match known {
             None => self.populate_range(addr, end, advice)?,
-            Some(does) => self.advise_parts(addr, end, does)?,
+            Some(does) => self.advise_parts(addr, end, (advice, does))?,
         }
         Ok(0)
     }
 
-    fn advise_parts(&mut self, start: u64, end: u64, does: Does) -> Result<(), Errno> {
+    /// Takes advice about each of some ranges of bytes, as `process_madvise` does: the answer is
+    /// how many bytes were advised, if there were any. A process that advises another may not have
+    /// its contents dropped.
+    pub fn process_madvise(
+        &mut self,
+        ranges: &[(u64, u64)],
+        advice: u32,
+        flags: u32,
+        by: Adviser,
+    ) -> Result<u64, Errno> {
+        let harmless = [MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_COLLAPSE];
+        if flags != 0 || by == Adviser::Other && !harmless.contains(&advice) {
+            return Err(Errno::INVAL);
+        }
+        let mut advised = 0;
+        for (addr, len) in ranges {
+            match self.madvise(*addr, *len, advice) {
+                Ok(_) => advised += len,
+                Err(why) if advised == 0 => return Err(why),
+                Err(_) => break,
+            }
+        }
+        Ok(advised)
+    }
+
+    fn advise_parts(
+        &mut self,
+        start: u64,
+        end: u64,
+        (advice, does): (u32, Does),
+    ) -> Result<(), Errno> {
         let is_covered = self.is_covered(start, end);
-        self.each_part(start, end, |process, vma, part| process.advise_part(&vma, part, does))?;
+        self.each_part(start, end, |process, vma, part| match vma.keeps_from(advice) {
+            true => Err(Errno::PERM),
+            false => process.advise_part(&vma, part, does),
+        })?;
         if is_covered { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
@@ -130,7 +172,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         view.file.punch(view.offset(part.start().get()), view.offset(part.end().get()))
     }
 
-    fn mark(&mut self, vma: &Vma, part: VaRange, marks: Marks) -> Result<(), Errno> {
+    /// Gives a part of a vma other marks.
+    pub(crate) fn mark(&mut self, vma: &Vma, part: VaRange, marks: Marks) -> Result<(), Errno> {
         if marks == vma.tag.marks {
             return Ok(());
         }
@@ -180,6 +223,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Advice::GuardInstall => self.adopt(part.start().get())?,
             _ => {}
         }
+        self.size.note_resident(self.resident());
         Ok(self.mm.advise(self.space, part, advice)?)
     }
 

@@ -12,17 +12,19 @@
 //!   processes that map it. The last one that lets go takes the name, and the object ends.
 //! - M2. The object has room for the pages that the length touches, as far as any object has.
 //!
-//! **Locking.** Calls that change a file's length are made one after the other, as under the lock
-//! of Linux's inode. All others may run beside them.
+//! **Locking.** Calls that change a file's length or seals are made one after the other, as under
+//! the lock of Linux's inode. All others may run beside them.
 //!
 //! **Not here**: descriptors and their rights; `read` and `write`, for which the manager has
-//! [`object_page`](Manager::object_page); seals; memory that is promised to a file.
+//! [`object_page`](Manager::object_page); seals (`fcntl`); memory that is promised to a file.
 
 use crate::errno::Errno;
+use crate::fcntl::{ANY_WRITE, Seals};
 use crate::pages::PAGE;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::cmp::Ordering::{Equal, Greater, Less};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant::object::ObjectRequest;
@@ -33,9 +35,9 @@ use foliant_machine::Machine;
 use foliant_units::Pages;
 use linux_raw_sys::errno;
 use linux_raw_sys::general::{
-    FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE,
-    FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_WRITE_ZEROES, FALLOC_FL_ZERO_RANGE, MFD_ALLOW_SEALING,
-    MFD_CLOEXEC, MFD_EXEC, MFD_HUGETLB, MFD_NOEXEC_SEAL,
+    F_SEAL_GROW, F_SEAL_SHRINK, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE,
+    FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_WRITE_ZEROES,
+    FALLOC_FL_ZERO_RANGE, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGETLB, MFD_NOEXEC_SEAL,
 };
 
 /// Bytes of a name that a program may give.
@@ -54,6 +56,7 @@ struct Held<'a, 'm, M: Machine, P: Paging> {
     /// As lists of areas show it.
     name: String,
     bytes: AtomicU64,
+    seals: Seals,
 }
 
 impl<M: Machine, P: Paging> Drop for Held<'_, '_, M, P> {
@@ -76,18 +79,23 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
             return Err(Errno::INVAL);
         }
         let name = String::from_utf8_lossy(name).replace('\n', "\\012");
-        Self::named(mm, format!("/memfd:{name} (deleted)"), 0)
+        Self::named(mm, format!("/memfd:{name} (deleted)"), 0, flags)
     }
     /// The file behind a shared anonymous mapping.
     pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64) -> Result<Self, Errno> {
-        Self::named(mm, "/dev/zero (deleted)".into(), bytes)
+        Self::named(mm, "/dev/zero (deleted)".into(), bytes, 0)
     }
-    fn named(mm: &'a Manager<'m, M, P>, name: String, bytes: u64) -> Result<Self, Errno> {
+    fn named(
+        mm: &'a Manager<'m, M, P>,
+        name: String,
+        bytes: u64,
+        flags: u32,
+    ) -> Result<Self, Errno> {
         let request = ObjectRequest { pages: room::<P>(bytes), ..ObjectRequest::default() };
         let object = mm.create_object(&request)?;
-        Ok(MemoryFile(Arc::new(Held { mm, object, name, bytes: AtomicU64::new(bytes) })))
+        let (bytes, seals) = (AtomicU64::new(bytes), Seals::of(flags));
+        Ok(MemoryFile(Arc::new(Held { mm, object, name, bytes, seals })))
     }
-
     /// The object that it is.
     pub fn object(&self) -> ObjectId {
         self.0.object
@@ -105,9 +113,32 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         self.object().frame().get()
     }
 
+    /// Its seals: `fcntl` with `F_GET_SEALS`.
+    pub fn seals(&self) -> u32 {
+        self.0.seals.now()
+    }
+    /// Whether it has one of these seals.
+    pub(crate) fn has_seal(&self, any: u32) -> bool {
+        self.0.seals.has(any)
+    }
+    /// Adds seals: `fcntl` with `F_ADD_SEALS`. `EBUSY` says that a mapping may be written.
+    pub fn add_seals(&self, seals: u32) -> Result<u64, Errno> {
+        let is_written = || self.0.mm.is_shared_writable(self.object()) == Some(true);
+        self.0.seals.add(seals, is_written)?;
+        Ok(0)
+    }
+
     /// Makes it so many bytes long. Pages beyond are gone, private copies too.
     pub fn ftruncate(&self, bytes: i64) -> Result<u64, Errno> {
         let bytes = u64::try_from(bytes).map_err(|_| Errno::INVAL)?;
+        let kept = match bytes.cmp(&self.bytes()) {
+            Less => F_SEAL_SHRINK,
+            Equal => 0,
+            Greater => F_SEAL_GROW,
+        };
+        if self.has_seal(kept) {
+            return Err(Errno::PERM);
+        }
         self.resize(bytes)?;
         Ok(0)
     }
@@ -132,6 +163,9 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         const PUNCH: u32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
         match mode {
             PUNCH => self.punch(offset, end)?,
+            0 | FALLOC_FL_KEEP_SIZE if end > self.bytes() && self.has_seal(F_SEAL_GROW) => {
+                return Err(Errno::PERM);
+            }
             0 if end > self.bytes() => self.resize(end)?,
             0 | FALLOC_FL_KEEP_SIZE => {}
             _ => return Err(Errno::OPNOTSUPP),
@@ -140,6 +174,9 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     }
     /// Drops the pages that lie in a range of bytes as a whole.
     pub(crate) fn punch(&self, start: u64, end: u64) -> Result<(), Errno> {
+        if self.has_seal(ANY_WRITE) {
+            return Err(Errno::PERM);
+        }
         let most = room::<P>(LENGTH_MAX);
         let (from, to) = (Pages::new(start.div_ceil(PAGE)), Pages::new(end / PAGE));
         if from < to.min(most) {

@@ -30,14 +30,14 @@ use foliant_units::VaRange;
 
 /// Whether two vmas differ in nothing but rights and families.
 fn are_akin(a: &Vma, b: &Vma) -> bool {
-    let marks = |vma: &Vma| vma.tag.marks.without(Marks::UNREAD.with(Marks::GUARDED));
+    let marks = |vma: &Vma| vma.tag.marks.without(Marks::UNREAD.with(Marks::JOINED));
     let flags = |vma: &Vma| vma.flags.without(Flags::RIGHTS);
     (marks(a), flags(a), a.tag.moved) == (marks(b), flags(b), b.tag.moved)
 }
 
 /// What the tags of two vmas that are one have in common, beside their families.
 fn common(tag: Tag) -> Tag {
-    let marks = tag.marks.without(Marks::GUARDED);
+    let marks = tag.marks.without(Marks::JOINED);
     Tag { marks, family: Family::default(), colour: Colour::default(), ..tag }
 }
 
@@ -61,7 +61,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if is_equal && !upper.is_huge() && self.families.are_one(a, b) {
             let family = a.max(b); // one of them may be none
             let both = range(lower.start(), upper.end());
-            let marks = lower.tag.marks.with(upper.tag.marks); // they differ in guards alone
+            let marks = lower.tag.marks.joined(upper.tag.marks);
             // Where no memory is left they stay two, which shows in a list of areas alone.
             let _ = self.retag(both, lower.flags, Tag { family, marks, ..lower.tag });
         }
@@ -109,15 +109,15 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         self.retag(vma.range, vma.flags, Tag { family, ..vma.tag })
     }
 
-    /// The tag of what a vma has at an address, once that is at another. What was never written is
-    /// as new.
+    /// The tag of what a vma has at an address, once that is at another, where it is new. What was
+    /// never written is not moved.
     pub(crate) fn moved(&mut self, vma: &Vma, from: u64, to: u64) -> Result<Tag, Errno> {
         let moved = match self.view(vma).map(|view| (view.file.clone(), view.offset(from))) {
             Some((file, offset)) => self.views.number(&file, offset, to)?,
             None if vma.tag.family == Family(0) => Moved::default(),
             None => self.families.further(vma.tag.moved, from, to),
         };
-        Ok(Tag { moved, ..vma.tag })
+        Ok(Tag { moved, marks: vma.tag.marks.without(Marks::CLEAN), ..vma.tag })
     }
     /// What a vma of a pool's pages is told from its neighbours by: it is one with none of them.
     pub(crate) fn apart(&mut self, tag: Tag) -> Tag {

@@ -13,7 +13,8 @@
 //!
 //! **Invariants**
 //! - X1. What areas a process has stands in the manager alone. What Linux knows of an area and the
-//!   manager does not is in the area's tag ([`Tag`]).
+//!   manager does not is in the area's tag ([`Tag`]). How many pages they have is counted where
+//!   they come and go (`put_as`, `take_out`, a move), and nowhere else (`status`).
 //! - X2. A *vma* is a longest row of neighbouring areas of equal properties and tags. Two vmas that
 //!   touch are different to Linux too: where Linux would make one of them, their tags are made
 //!   equal before the call returns (`join`).
@@ -37,7 +38,6 @@
 //! | `mmap` of a file | of one in memory, whose descriptor the embedder looked up; any process may read and write it |
 //! | `mmap` of a file from 2^47 bytes on | ENOMEM |
 //! | `memfd_create` with `MFD_HUGETLB` | ENOSYS |
-//! | `memfd_create`, seals | no `fcntl` sets one |
 //! | `fallocate` | promises no memory: pages come as they are touched |
 //! | `ftruncate`, `fallocate`, `MADV_REMOVE` inside of a page | the page's bytes stay; Linux clears them |
 //! | `madvise` `MADV_COLLAPSE` of a file | EINVAL |
@@ -49,9 +49,14 @@
 //! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
 //! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
 //! | `meminfo`, `vmstat` | what the manager counts; no lines of the processor's own map |
-//! | `status`, `pagemap`, `clear_refs`, `khugepaged/*` | not there yet |
+//! | `pagemap` | a page of a pool that others had is not exclusive before it is written |
+//! | `clear_refs` | on a format of page tables without a bit for it, what is absent alone becomes clean |
+//! | `status` | `VmExe` is 0: all that is executed counts as `VmLib`; `VmHWM` is with pages of pools |
+//! | `khugepaged/*` | not there yet |
+//! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
+//! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `read` and `write` of a file in memory, System V's calls | not there yet |
-//! | `process_madvise`, `userfaultfd`, `mbind`, `mseal`, `membarrier` | not there yet |
+//! | `remap_file_pages`, `userfaultfd` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -62,6 +67,7 @@ mod advise;
 pub mod controls;
 mod errno;
 mod family;
+mod fcntl;
 mod file;
 mod heap;
 mod join;
@@ -70,12 +76,16 @@ mod look;
 mod map;
 mod maps;
 pub mod meminfo;
+mod pagemap;
 mod pages;
 mod place;
 mod process;
 mod protect;
 mod remap;
+mod seal;
 mod shown;
+mod size;
+mod status;
 pub mod sys;
 mod thp_anon;
 mod view;
@@ -85,8 +95,10 @@ mod vma;
 mod tests;
 
 pub use access::{Fault, Signal};
+pub use advise::Adviser;
 pub use errno::Errno;
 pub use file::MemoryFile;
+pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use vma::{Marks, Tag, Vma};

@@ -2,6 +2,7 @@
 
 use crate::advise::populated;
 use crate::errno::Errno;
+use crate::fcntl::ANY_WRITE;
 use crate::file::{LENGTH_MAX, MemoryFile};
 use crate::pages::{PAGE, is_aligned, page_align, range};
 use crate::place::{HasFile, Wanted};
@@ -104,7 +105,16 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             return Err(Errno(errno::EOVERFLOW));
         }
         let more = kind_of(flags, &source)?;
-        let new = self.kind(prot, flags, page, more);
+        let mut new = self.kind(prot, flags, page, more);
+        if let Source::File(file, _) = source
+            && new.flags.has(Flags::SHARED)
+            && file.has_seal(ANY_WRITE)
+        {
+            if prot & PROT_WRITE != 0 {
+                return Err(Errno::PERM);
+            }
+            new.flags = new.flags.at_most(Flags::RIGHTS.without(Flags::WRITE));
+        }
         self.may_lock(new.marks, bytes)?;
         self.letting_go(at, at + bytes, |process| {
             process.map_at(range(at, at + bytes), new, source)
@@ -152,6 +162,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     ) -> Result<(), Errno> {
         let (start, end) = (at.start().get(), at.end().get());
         let pages = at.pages().get();
+        self.may_go(start, end)?;
         let freed = self.bytes_in(start, end, |_| true) / PAGE;
         let is_data = new.flags.has(Flags::WRITE)
             && !new.flags.has(Flags::SHARED)
@@ -200,7 +211,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if !is_aligned(addr) || addr > size || len > size - addr || len == 0 {
             return Err(Errno::INVAL);
         }
-        self.take_out(addr, addr + page_align(len))?;
+        self.take_out_unsealed(addr, addr + page_align(len))?;
         Ok(0)
     }
 

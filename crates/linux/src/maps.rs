@@ -22,9 +22,9 @@ const NAME_COLUMN: usize = 73;
 
 /// What is present of a vma, in kilobytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Present {
+pub(crate) struct Present {
     all: u64,
-    of_file: u64,
+    pub(crate) of_file: u64,
     private: u64,
     private_dirty: u64,
     shared_dirty: u64,
@@ -114,7 +114,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         flags(vma, out)
     }
 
-    fn present(&self, vma: &Vma) -> Present {
+    /// What of a vma is there.
+    pub(crate) fn present(&self, vma: &Vma) -> Present {
         let mut present = Present::default();
         self.mm.with_leaves(self.space, vma.range, |leaves| {
             for found in leaves {
@@ -170,7 +171,7 @@ fn flags(vma: &Vma, out: &mut impl Write) -> fmt::Result {
         (prot & PROT_READ != 0, "rd"),
         (prot & PROT_WRITE != 0, "wr"),
         (prot & PROT_EXEC != 0, "ex"),
-        (is_shared && may.has(Flags::WRITE), "sh"),
+        (is_shared, "sh"),
         (may.has(Flags::READ), "mr"),
         (may.has(Flags::WRITE), "mw"),
         (may.has(Flags::EXEC), "me"),
@@ -191,6 +192,7 @@ fn flags(vma: &Vma, out: &mut impl Write) -> fmt::Result {
         (vma.flags.has(Flags::HUGEPAGE), "hg"),
         (vma.flags.has(Flags::NOHUGEPAGE), "nh"),
         (marks.has(Marks::DROPPABLE), "dp"),
+        (marks.has(Marks::SEALED), "sl"),
     ] {
         if is_set {
             write!(out, "{name} ")?;

@@ -1,4 +1,4 @@
-//! `/proc/meminfo` and `/proc/vmstat`: the machine's memory, as text.
+//! `/proc/meminfo`, `/proc/vmstat` and `/proc/buddyinfo`: the machine's memory, as text.
 //!
 //! Lines of what there is not (a page cache, swap, slabs) say 0, because programs look for them by
 //! name. Linux's lines about the processor's own map of memory are the embedder's.
@@ -18,7 +18,6 @@ pub fn meminfo<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, out: &mut impl Wri
     let pages = |pages: u64| pages * PAGE_KB;
     let (total, free) = (pages(memory.managed.get()), pages(memory.free.get()));
     let huge = mm.size_total(Order::SIZE_2M, SizeEvent::NrAnon) * Order::SIZE_2M.pages().get();
-    let tables = mm.total(Event::TableMade).saturating_sub(mm.total(Event::TableFreed));
     let anonymous = pages(memory.anonymous.get());
     for (name, kilobytes) in [
         ("MemTotal:", total),
@@ -46,7 +45,7 @@ pub fn meminfo<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, out: &mut impl Wri
         ("Slab:", 0),
         ("SReclaimable:", 0),
         ("SUnreclaim:", 0),
-        ("PageTables:", pages(tables)),
+        ("PageTables:", pages(tables(mm))),
         ("AnonHugePages:", pages(huge)),
         ("ShmemHugePages:", 0),
         ("ShmemPmdMapped:", 0),
@@ -79,6 +78,7 @@ pub fn vmstat<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, out: &mut impl Writ
     let memory = mm.memory();
     writeln!(out, "nr_free_pages {}", memory.free.get())?;
     writeln!(out, "nr_anon_pages {}", memory.anonymous.get())?;
+    writeln!(out, "nr_page_table_pages {}", tables(mm))?;
     let huge = mm.size_total(Order::SIZE_2M, SizeEvent::NrAnon);
     writeln!(out, "nr_anon_transparent_hugepages {huge}")?;
     let alloc = mm.size_total(Order::SIZE_2M, SizeEvent::AnonFaultAlloc);
@@ -86,4 +86,25 @@ pub fn vmstat<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, out: &mut impl Writ
     let fallback = mm.size_total(Order::SIZE_2M, SizeEvent::AnonFaultFallback);
     writeln!(out, "thp_fault_fallback {fallback}")?;
     Event::ALL.iter().try_for_each(|event| writeln!(out, "{} {}", event.label(), mm.total(*event)))
+}
+
+fn tables<M: Machine, P: Paging>(mm: &Manager<'_, M, P>) -> u64 {
+    mm.total(Event::TableMade).saturating_sub(mm.total(Event::TableFreed))
+}
+
+/// Linux's largest order: what is free in larger blocks counts in blocks of this one.
+const ORDER_MAX: u8 = 10;
+
+/// Writes `/proc/buddyinfo`: free blocks by order, as if all memory were one zone of one node.
+pub fn buddyinfo<M: Machine, P: Paging>(
+    mm: &Manager<'_, M, P>,
+    out: &mut impl Write,
+) -> fmt::Result {
+    let free = mm.free_blocks();
+    write!(out, "Node 0, zone   Normal ")?;
+    for order in Order::all().filter(|order| order.get() <= ORDER_MAX) {
+        let blocks = if order.get() == ORDER_MAX { free.within(order) } else { free.blocks(order) };
+        write!(out, "{blocks:6} ")?;
+    }
+    out.write_char('\n')
 }

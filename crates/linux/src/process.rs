@@ -3,6 +3,7 @@
 use crate::errno::Errno;
 use crate::family::Families;
 use crate::pages::{PAGE, range};
+use crate::size::Size;
 use crate::view::Views;
 use crate::vma::{Family, Marks, Tag, Vma};
 use alloc::collections::BTreeSet;
@@ -63,6 +64,7 @@ pub struct Process<'a, 'm, M: Machine, P: Paging> {
     /// What new vmas are marked with: `mlockall` with `MCL_FUTURE`.
     pub(crate) future: Marks,
     pub(crate) families: Families,
+    pub(crate) size: Size,
     pub(crate) views: Views<'a, 'm, M, P>,
 }
 
@@ -75,7 +77,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     ) -> Result<Process<'a, 'm, M, P>, Errno> {
         let (space, heap_end) = (mm.create(None)?, layout.heap.get());
         let (future, families, views) = (Marks::NONE, Families::default(), Views::new());
-        Ok(Process { mm, space, layout, limits, heap_end, future, families, views })
+        let size = Size::default();
+        Ok(Process { mm, space, layout, limits, heap_end, future, families, size, views })
     }
 
     /// Its space, for a CPU to run.
@@ -106,9 +109,14 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let (mm, layout, limits) = (self.mm, self.layout, self.limits);
         let (heap_end, families) = (self.heap_end, self.families.clone());
         let (future, views) = (Marks::NONE, self.views.clone());
-        let mut child = Process { mm, space, layout, limits, heap_end, future, families, views };
+        let size = Size::of(self.size.pages(), 0);
+        let mut child =
+            Process { mm, space, layout, limits, heap_end, future, families, size, views };
         match child.inherit(self.space) {
-            Ok(()) => Ok(child),
+            Ok(()) => {
+                child.size = Size::of(child.size.pages(), child.resident());
+                Ok(child)
+            }
             Err(why) => {
                 child.end()?;
                 Err(why)
@@ -238,6 +246,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Puts an area in that is one with its neighbours where they are equal. It maps the file of
     /// the view that its tag names, if its flags say that it maps one.
     pub(crate) fn put_as(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        let replaced = self.leaving(at.start().get(), at.end().get());
         let page = self.view(&Vma { range: at, flags, tag }).map(|v| v.page(at.start().get()));
         let (place, bytes, tag) = (Place::Fixed(at.start()), at.bytes(), tag.word());
         let request = MapRequest { place, bytes, flags: flags.without(Flags::OBJECT), tag };
@@ -245,6 +254,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             None => self.mm.map(self.space, &request)?,
             Some(page) => self.mm.map_object(self.space, &request, page)?,
         };
+        self.size.note(at.pages().get(), replaced);
         Ok(())
     }
     /// Gives the areas of a range, which has no hole and these flags, another tag, apart from its
@@ -255,14 +265,22 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
     /// Takes out what lies in a range.
     pub(crate) fn take_out(&mut self, start: u64, end: u64) -> Result<(), Errno> {
+        let gone = self.leaving(start, end);
         self.letting_go(start, end, |process| {
-            Ok(process.mm.unmap(process.space, range(start, end))?)
-        })
+            process.mm.unmap(process.space, range(start, end)).map_err(Errno::from)
+        })?;
+        self.size.note(0, gone);
+        Ok(())
+    }
+    /// Pages of areas in a range that may go: what is resident is noted before.
+    fn leaving(&mut self, start: u64, end: u64) -> u64 {
+        self.size.note_resident(self.resident());
+        self.bytes_in(start, end, |_| true) / PAGE
     }
 
     /// Pages of all its areas.
     pub(crate) fn pages(&self) -> u64 {
-        self.bytes_in(0, u64::MAX, |_| true) / PAGE
+        self.size.pages()
     }
     /// Whether so many more pages of such memory stay within the limits on addresses and on data.
     pub(crate) fn may_grow(&self, pages: u64, is_data: bool) -> bool {
@@ -282,6 +300,6 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
 }
 
 /// Whether a vma counts as data: private, writable, no stack.
-fn is_data_of(vma: &Vma) -> bool {
+pub(crate) fn is_data_of(vma: &Vma) -> bool {
     vma.takes_copies() && !vma.tag.marks.has(Marks::GROWS_DOWN)
 }

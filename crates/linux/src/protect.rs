@@ -53,6 +53,9 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     fn protect_part(&mut self, vma: &Vma, part: VaRange, prot: u32) -> Result<(), Errno> {
         let new = vma.with_prot(prot);
+        if vma.is_sealed() {
+            return Err(Errno::PERM);
+        }
         if new == *vma {
             return Ok(());
         }

@@ -97,6 +97,9 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// What has to hold of the vma at the old address.
     fn check_old(&self, vma: &Vma, asked: &Asked) -> Result<(), Errno> {
         let grows = asked.new > asked.old;
+        if vma.is_sealed() {
+            return Err(Errno::PERM);
+        }
         if vma.is_huge() {
             let page = vma.page_bytes();
             if !asked.addr.is_multiple_of(page) || asked.goes() && !asked.to.is_multiple_of(page) {
@@ -178,7 +181,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// To an address that the program gave, or to any.
     fn remap_to(&mut self, asked: &Asked) -> Result<u64, Errno> {
         if asked.has(MREMAP_FIXED) {
-            self.take_out(asked.to, asked.to + asked.new)?;
+            self.take_out_unsealed(asked.to, asked.to + asked.new)?;
             // A range that wraps around may have lain there itself.
             self.vma(asked.addr).ok_or(Errno::FAULT)?;
         }
@@ -222,6 +225,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         } else {
             let to = Move::To(Va::new(asked.to));
             self.mm.remap(self.space, old, Bytes::new(asked.new), to)?;
+            self.size.note(new.pages().get(), old.pages().get());
             if stays {
                 self.put_as(old, vma.flags, vma.tag)?;
             }

@@ -15,6 +15,10 @@ use foliant_units::{Bytes, Pages, Va};
 use linux_raw_sys::errno::{EACCES, ENOENT};
 use linux_raw_sys::general::*;
 
+mod fcntl;
+mod seal;
+mod size;
+
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 const SIZE: u64 = (1 << 47) - PAGE;
@@ -365,6 +369,7 @@ fn no_argument_panics() {
         ];
         for a in edge {
             p.brk(a);
+            let _ = p.pagemap(a, &mut [0; 3], crate::Frames::Shown);
             let _ = p.mlockall(a as u32);
             for b in edge {
                 let _ = p.mprotect(a, b, PROT_READ);
@@ -386,7 +391,7 @@ fn no_argument_panics() {
         }
         for a in edge {
             for b in edge {
-                let _ = p.munmap(a, b);
+                let _ = (p.mseal(a, b, 0), p.munmap(a, b));
             }
         }
     });

@@ -1,7 +1,7 @@
 //! A vma: an area as Linux has it.
 //!
 //! ```text
-//!   tag   marks (14) │ colour (2) │ family (24) │ displacement, or view of a file, as a number (24)
+//!   tag   marks (16) │ colour (2) │ family (23) │ displacement, or view of a file, as a number (23)
 //! ```
 //!
 //! The marks are what Linux keeps in an area's flags and the manager has no word for. The family
@@ -14,7 +14,7 @@ use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
 
 /// What Linux knows of a vma beside what the manager does, as a set of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Marks(u16);
+pub struct Marks(u32);
 
 impl Marks {
     /// None.
@@ -43,12 +43,22 @@ impl Marks {
     pub const RANDOM: Marks = Marks(1 << 10);
     /// May be dropped when memory is short: `MAP_DROPPABLE`.
     pub const DROPPABLE: Marks = Marks(1 << 11);
+    /// What is soft dirty of it says its entries: it was there when that was cleared last.
+    pub const CLEAN: Marks = Marks(1 << 12);
+    /// It stays as it is: `mseal`.
+    pub const SEALED: Marks = Marks(1 << 13);
     /// Of one that maps a file: guards are or were in it, and a fork copies what is mapped there.
-    /// Neighbours are one whether they have it or not, and then both have it.
-    pub(crate) const GUARDED: Marks = Marks(1 << 12);
+    pub(crate) const GUARDED: Marks = Marks(1 << 14);
+    /// Neighbours are one whether they have these or not.
+    pub(crate) const JOINED: Marks = Marks::CLEAN.with(Marks::GUARDED);
     /// How many bits there may be.
-    const BITS: u32 = 14;
+    const BITS: u32 = 16;
 
+    /// Those of two neighbours that are one: it is clean where both are, and guarded where one is.
+    pub(crate) const fn joined(self, other: Marks) -> Marks {
+        let both = Marks(self.0 & other.0 & Marks::CLEAN.0);
+        self.with(other).without(Marks::CLEAN).with(both)
+    }
     /// Both sets together.
     pub const fn with(self, more: Marks) -> Marks {
         Marks(self.0 | more.0)
@@ -83,7 +93,11 @@ pub(crate) struct Colour(u8);
 impl Colour {
     /// All of them: a vma has two neighbours at most.
     pub(crate) const ALL: [Colour; 3] = [Colour(0), Colour(1), Colour(2)];
+    /// How many bits they take.
+    const BITS: u32 = 2;
 }
+
+const _: () = assert!(Tag::FIRST + 2 * Tag::BITS <= u64::BITS);
 
 /// See the module's text.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -96,7 +110,9 @@ pub struct Tag {
 }
 
 impl Tag {
-    const BITS: u32 = 24;
+    const BITS: u32 = 23;
+    /// The first bit of the first of them.
+    const FIRST: u32 = Marks::BITS + Colour::BITS;
     /// The largest number that a family or a displacement can have.
     pub(crate) const NUMBER_MAX: u32 = (1 << Tag::BITS) - 1;
 
@@ -104,16 +120,16 @@ impl Tag {
     pub const fn word(self) -> u64 {
         let (family, moved) = (self.family.0 as u64, self.moved.0 as u64);
         let colour = (self.colour.0 as u64) << Marks::BITS;
-        self.marks.0 as u64 | colour | family << 16 | moved << (16 + Tag::BITS)
+        self.marks.0 as u64 | colour | family << Tag::FIRST | moved << (Tag::FIRST + Tag::BITS)
     }
     /// From the manager.
     pub fn from_word(word: u64) -> Tag {
         let number = |word: u64| word as u32 & Tag::NUMBER_MAX;
         Tag {
-            marks: Marks(word as u16 & ((1 << Marks::BITS) - 1)),
+            marks: Marks(word as u32 & ((1 << Marks::BITS) - 1)),
             colour: Colour((word >> Marks::BITS) as u8 & 3),
-            family: Family(number(word >> 16)),
-            moved: Moved(number(word >> (16 + Tag::BITS))),
+            family: Family(number(word >> Tag::FIRST)),
+            moved: Moved(number(word >> (Tag::FIRST + Tag::BITS))),
         }
     }
 }
@@ -201,7 +217,7 @@ mod tests {
     #[test]
     fn a_tag_tells_back_what_it_was_made_of() {
         for (marks, family, moved) in
-            [(0, 0, 0), (0x3fff, 1, Tag::NUMBER_MAX), (1 << 11, Tag::NUMBER_MAX, 7)]
+            [(0, 0, 0), ((1 << Marks::BITS) - 1, 1, Tag::NUMBER_MAX), (1 << 11, Tag::NUMBER_MAX, 7)]
         {
             let colour = Colour(marks as u8 & 3);
             let tag =

@@ -67,23 +67,30 @@ pub enum Name {
     Munlockall,
     Mincore,
     Msync,
+    Mseal,
+    ClearRefs,
     Ftruncate,
     Fallocate,
+    Fcntl,
     Load,
     Store,
     Fork,
     Exit,
 }
 
-/// The files in memory that each sequence begins with: name and length in bytes. All its processes
-/// have them, as descriptors from [`FIRST_FILE`] on.
-pub(crate) const FILES: [(&str, u64); 2] = [("a", 24 << 12), ("b", 5000)];
+/// The files in memory that each sequence begins with: name, flags and length in bytes. All its
+/// processes have them, as descriptors from [`FIRST_FILE`] on.
+pub(crate) const FILES: [(&str, u32, u64); 3] = [
+    ("a", 0, 24 << 12),
+    ("b", linux::MFD_ALLOW_SEALING, 5000),
+    ("c", linux::MFD_NOEXEC_SEAL, 6 << 12),
+];
 /// The descriptor of the first of them.
 pub(crate) const FIRST_FILE: u64 = 3;
 
 impl Name {
     /// All of them.
-    pub const ALL: [Name; 19] = [
+    pub const ALL: [Name; 22] = [
         Name::Mmap,
         Name::Munmap,
         Name::Mprotect,
@@ -97,8 +104,11 @@ impl Name {
         Name::Munlockall,
         Name::Mincore,
         Name::Msync,
+        Name::Mseal,
+        Name::ClearRefs,
         Name::Ftruncate,
         Name::Fallocate,
+        Name::Fcntl,
         Name::Load,
         Name::Store,
         Name::Fork,
@@ -120,18 +130,26 @@ impl Name {
             Name::Munlockall => linux::__NR_munlockall,
             Name::Mincore => linux::__NR_mincore,
             Name::Msync => linux::__NR_msync,
+            Name::Mseal => linux::__NR_mseal,
             Name::Ftruncate => linux::__NR_ftruncate,
             Name::Fallocate => linux::__NR_fallocate,
-            Name::Load | Name::Store | Name::Fork | Name::Exit => return None,
+            Name::Fcntl => linux::__NR_fcntl,
+            Name::ClearRefs | Name::Load | Name::Store | Name::Fork | Name::Exit => return None,
         })
     }
     /// How many arguments it takes.
     pub fn arity(self) -> usize {
         match self {
             Name::Fork | Name::Exit | Name::Munlockall => 0,
-            Name::Brk | Name::Mlockall | Name::Load => 1,
+            Name::Brk | Name::Mlockall | Name::ClearRefs | Name::Load => 1,
             Name::Munmap | Name::Mlock | Name::Munlock | Name::Store | Name::Ftruncate => 2,
-            Name::Mprotect | Name::Madvise | Name::Mlock2 | Name::Mincore | Name::Msync => 3,
+            Name::Mprotect
+            | Name::Madvise
+            | Name::Mlock2
+            | Name::Mincore
+            | Name::Msync
+            | Name::Mseal
+            | Name::Fcntl => 3,
             Name::Fallocate => 4,
             Name::Mremap => 5,
             Name::Mmap => 6,

@@ -262,6 +262,10 @@ impl Child {
     pub(crate) fn file(&self, name: &str) -> io::Result<String> {
         std::fs::read_to_string(format!("/proc/{}/{name}", self.pid))
     }
+    /// Writes one of them.
+    pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        std::fs::write(format!("/proc/{}/{name}", self.pid), text)
+    }
 }
 
 /// A process, and those that it forks.
@@ -302,8 +306,13 @@ impl Family {
         };
         let reply = parent.ask(FORK, [0; 6], descriptor)?;
         let is_error = reply.result.wrapping_neg() < 4096;
-        let child = if is_error { None } else { Some(Child::new(reply.result as u32, line)?) };
-        Ok((reply, child))
+        if is_error {
+            return Ok((reply, None));
+        }
+        let mut child = Child::new(reply.result as u32, line)?;
+        // Once it answers it runs, and has the pages that it runs in.
+        child.ask(libc::SYS_getppid as u64, [0; 6], 0)?;
+        Ok((reply, Some(child)))
     }
 }
 

@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 
 /// How often each call is drawn, in about two hundred.
-const WEIGHTS: [(u64, Name); 19] = [
+const WEIGHTS: [(u64, Name); 22] = [
     (30, Name::Mmap),
     (14, Name::Munmap),
     (20, Name::Mprotect),
@@ -26,10 +26,13 @@ const WEIGHTS: [(u64, Name); 19] = [
     (2, Name::Munlockall),
     (6, Name::Mincore),
     (4, Name::Msync),
+    (1, Name::Mseal),
+    (1, Name::ClearRefs),
     (6, Name::Ftruncate),
     (6, Name::Fallocate),
+    (2, Name::Fcntl),
     (20, Name::Load),
-    (38, Name::Store),
+    (36, Name::Store),
     (3, Name::Fork),
     (1, Name::Exit),
 ];
@@ -167,11 +170,18 @@ impl Draw {
             Name::Mlockall => vec![word(self.pick(&[1, 1, 2, 3, 5, 6, 7, 4, 0, 8]))],
             Name::Mincore => vec![self.addr(), self.len(), Arg::Word(0)],
             Name::Msync => vec![self.addr(), self.len(), word(self.pick(&[0, 1, 4, 4, 2, 5, 8]))],
+            Name::Mseal => vec![self.addr(), self.len(), word(u32::from(self.once_in(20)))],
+            Name::ClearRefs => vec![word(self.pick(&[1, 2, 3, 4, 4, 4, 5, 0, 6]))],
             Name::Ftruncate => {
                 let descriptor = FIRST_FILE + self.below(FILES.len() as u64);
                 vec![Arg::Word(descriptor), Arg::Word(self.file_bytes())]
             }
             Name::Fallocate => self.allocate(),
+            Name::Fcntl => {
+                let command = self.pick(&[F_ADD_SEALS, F_ADD_SEALS, F_GET_SEALS]);
+                let seals = self.pick(&[1, 2, 4, 8, 8, 16, 16, 32, 6, 12, 24, 63, 64, 0]);
+                vec![self.descriptor(), word(command), word(seals)]
+            }
             Name::Load => vec![self.byte()],
             Name::Store => vec![self.byte(), Arg::Word(1 + self.below(255))],
             Name::Munlockall | Name::Fork | Name::Exit => Vec::new(),

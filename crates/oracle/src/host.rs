@@ -2,7 +2,7 @@
 
 use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
 use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program};
-use crate::side::{AreaSeen, Failed, PageSeen, Side};
+use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, size_of};
 use std::io;
 use std::ops::Range;
 
@@ -17,6 +17,8 @@ pub(crate) struct Host {
     bases: Bases,
     /// What was mapped before the first call, and stays.
     pub(crate) foreign: Vec<AreaSeen>,
+    /// Kilobytes that the process had before the first call, at most.
+    began_with: u64,
 }
 
 impl Host {
@@ -36,7 +38,13 @@ impl Host {
         let bases = Bases { arena: ARENA, top: page + 4096, heap };
         make_files(&mut first)?;
         let foreign = areas_of(&first)?;
-        Ok(Host { children: vec![first], family, bases, foreign })
+        let size = size_of(&first.file("status")?, "", Foreign::default());
+        let began_with = size.iter().find(|(name, _)| name == "VmPeak:").map_or(0, |(_, kb)| *kb);
+        Ok(Host { children: vec![first], family, bases, foreign, began_with })
+    }
+    /// Kilobytes that the process had before the first call, at most.
+    pub(crate) fn began_with(&self) -> u64 {
+        self.began_with
     }
     /// The addresses of its process.
     pub(crate) fn bases(&self) -> Bases {
@@ -46,9 +54,10 @@ impl Host {
 
 /// Makes the files that all processes of a sequence have.
 fn make_files(child: &mut Child) -> io::Result<()> {
-    for (descriptor, (name, bytes)) in (FIRST_FILE..).zip(FILES) {
+    for (descriptor, (name, flags, bytes)) in (FIRST_FILE..).zip(FILES) {
         let (at, word) = child::text(name);
-        let made = child.ask(libc::SYS_memfd_create as u64, [at, 0, 0, 0, 0, word], 0)?;
+        let made =
+            child.ask(libc::SYS_memfd_create as u64, [at, flags.into(), 0, 0, 0, word], 0)?;
         let sized = child.ask(libc::SYS_ftruncate as u64, [descriptor, bytes, 0, 0, 0, 0], 0)?;
         if (made.result, sized.result) != (descriptor, 0) {
             return Err(io::Error::other(format!("no file in memory: {made:?}, {sized:?}")));
@@ -92,6 +101,12 @@ impl Side for Host {
                 }
                 return Ok(Answer::Word(0));
             }
+            Name::ClearRefs => {
+                let done = self.children[who].write("clear_refs", &args[0].to_string());
+                let errno = |why: io::Error| i64::from(why.raw_os_error().unwrap_or_default());
+                let word = done.map_or_else(|why| errno(why).wrapping_neg() as u64, |()| 0);
+                return Ok(Answer::Word(word));
+            }
             Name::Mincore => args[2] = BUFFER,
             _ => {}
         }
@@ -120,18 +135,33 @@ impl Side for Host {
     fn smaps(&self, who: usize) -> Result<String, Failed> {
         Ok(self.children[who].file("smaps")?)
     }
+    fn size(&self, who: usize) -> Result<Vec<(String, u64)>, Failed> {
+        let child = &self.children[who];
+        let mut foreign = Foreign::default();
+        for area in &self.foreign {
+            let mut words = vec![0; ((area.end - area.start) / 4096 * 8) as usize];
+            child.pagemap(area.start, &mut words)?;
+            let pages = words.chunks_exact(8).map(|word| word.try_into().expect("eight bytes"));
+            for page in pages.map(|word| PageSeen::of(u64::from_le_bytes(word))) {
+                foreign.anonymous += 4 * u64::from(page.is_anonymous());
+                foreign.of_files += 4 * u64::from(page.is_files() && area.is_of_file());
+            }
+        }
+        Ok(size_of(&child.file("status")?, &child.file("statm")?, foreign))
+    }
     fn pages(&self, who: usize, area: &AreaSeen, of: &Range<u64>) -> Result<Vec<PageSeen>, Failed> {
         let child = &self.children[who];
         let mut words = vec![0; ((of.end - of.start) / 4096 * 8) as usize];
         child.pagemap(of.start, &mut words)?;
         let mut pages = Vec::new();
         for (nth, word) in words.chunks_exact(8).enumerate() {
-            let is_there = word[7] & 0x80 != 0;
-            let mut bytes = [0; 8];
-            if is_there && area.is_readable() {
+            let mut bytes: [u8; 8] = word.try_into().expect("eight bytes");
+            let mut page = PageSeen::of(u64::from_le_bytes(bytes));
+            if page.is_there() && area.is_readable() {
                 child.read(of.start + nth as u64 * 4096, &mut bytes)?;
+                page.word = u64::from_le_bytes(bytes);
             }
-            pages.push(if is_there { Some(u64::from_le_bytes(bytes)) } else { None });
+            pages.push(page);
         }
         Ok(pages)
     }

@@ -1,16 +1,17 @@
 //! The other side: the crate `foliant-linux` on the simulated machine.
 
 use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
-use crate::side::{AreaSeen, Failed, PageSeen, Side};
+use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, size_of};
 use foliant::manager::Setup;
-use foliant::table::{Entry, X86_64};
+use foliant::table::X86_64;
 use foliant::{Access, Manager, Policy};
 use foliant_linux::raw::general::{
-    MADV_DONTDUMP, MADV_RANDOM, MADV_WIPEONFORK, PROT_EXEC, PROT_READ, PROT_WRITE,
+    F_ADD_SEALS, F_GET_SEALS, MADV_DONTDUMP, MADV_POPULATE_READ, MADV_RANDOM, MADV_WIPEONFORK,
+    PROT_EXEC, PROT_READ, PROT_WRITE,
 };
-use foliant_linux::{Errno, Fault, Layout, Limits, MemoryFile, Process};
+use foliant_linux::{Errno, Fault, Frames, Layout, Limits, MemoryFile, Process};
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Cpu, Va, VaRange};
+use foliant_units::{Bytes, Cpu, Va};
 use std::ops::Range;
 
 /// Page tables as this machine's.
@@ -93,8 +94,8 @@ pub(crate) fn with<R>(
 fn files<'a, 'm>(
     mm: &'a Manager<'m, Sim, Format>,
 ) -> Result<Vec<MemoryFile<'a, 'm, Sim, Format>>, Failed> {
-    let make = |(name, bytes): (&str, u64)| {
-        let file = MemoryFile::memfd(mm, name.as_bytes(), 0)?;
+    let make = |(name, flags, bytes): (&str, u32, u64)| {
+        let file = MemoryFile::memfd(mm, name.as_bytes(), flags)?;
         file.ftruncate(bytes as i64).map(|_| file)
     };
     FILES.into_iter().map(make).collect::<Result<_, Errno>>().map_err(Failed::ours)
@@ -116,7 +117,7 @@ impl<'a, 'm> Machine<'a, 'm> {
                 process.madvise(area.start, bytes, advice).map_err(Failed::ours)?;
             }
         }
-        Ok(())
+        touch(&mut self.processes[0], &self.foreign)
     }
     fn end(&mut self) -> Result<(), Failed> {
         for process in self.processes.drain(..) {
@@ -180,6 +181,14 @@ impl<'a, 'm> Machine<'a, 'm> {
         let word = match call.name {
             Name::Mmap => process.mmap(a, b, c as u32, d as u32, file(e), f)?,
             Name::Ftruncate => file(a).ok_or(Errno::BADF)?.ftruncate(b as i64)?,
+            Name::Fcntl => {
+                let file = file(a).ok_or(Errno::BADF)?;
+                match b as u32 {
+                    F_ADD_SEALS => file.add_seals(c as u32)?,
+                    F_GET_SEALS => file.seals().into(),
+                    _ => return Err(Errno::INVAL),
+                }
+            }
             Name::Fallocate => {
                 let file = file(a).ok_or(Errno::BADF)?;
                 file.fallocate(b as u32, c as i64, d as i64)?
@@ -198,6 +207,11 @@ impl<'a, 'm> Machine<'a, 'm> {
             Name::Mlockall => process.mlockall(a as u32)?,
             Name::Munlockall => process.munlockall()?,
             Name::Msync => process.msync(a, b, c as u32)?,
+            Name::Mseal => process.mseal(a, b, c)?,
+            Name::ClearRefs => {
+                process.clear_refs(&a.to_string())?;
+                0
+            }
             Name::Mincore => {
                 let mut pages = Vec::new();
                 process.mincore(a, b, |page| pages.push(page))?;
@@ -213,8 +227,9 @@ impl<'a, 'm> Machine<'a, 'm> {
             return Answer::Word(0);
         }
         match self.processes[who].fork() {
-            Ok(child) => {
+            Ok(mut child) => {
                 self.forked += 1;
+                let _ = touch(&mut child, &self.foreign);
                 self.processes.push(child);
                 Answer::Word(0)
             }
@@ -229,6 +244,14 @@ impl<'a, 'm> Machine<'a, 'm> {
         }
         Ok(())
     }
+}
+
+/// Has the page tables made that the program on the other side needs for its own.
+fn touch(process: &mut Process<'_, '_, Sim, Format>, foreign: &[AreaSeen]) -> Result<(), Failed> {
+    for area in foreign.iter().filter(|area| area.is_readable()) {
+        process.madvise(area.start, 4096, MADV_POPULATE_READ).map_err(Failed::ours)?;
+    }
+    Ok(())
 }
 
 impl Side for Machine<'_, '_> {
@@ -261,26 +284,26 @@ impl Side for Machine<'_, '_> {
         self.processes[who].smaps(&mut text).map_err(Failed::ours)?;
         Ok(text)
     }
+    fn size(&self, who: usize) -> Result<Vec<(String, u64)>, Failed> {
+        let process = &self.processes[who];
+        let (mut status, mut statm) = (String::new(), String::new());
+        process.status(&mut status).map_err(Failed::ours)?;
+        process.statm(&mut statm).map_err(Failed::ours)?;
+        let present = self.foreign.iter().map(|area| process.present_in(area.start, area.end));
+        let foreign = Foreign { anonymous: present.sum::<u64>() * 4, of_files: 0 };
+        Ok(size_of(&status, &statm, foreign))
+    }
     fn pages(&self, who: usize, area: &AreaSeen, of: &Range<u64>) -> Result<Vec<PageSeen>, Failed> {
         let Range { start, end } = *of;
         let process = &self.processes[who];
         let mm = process.manager();
         mm.switch(Some(process.space())).map_err(Failed::ours)?;
-        let mut pages = vec![None; ((end - start) / 4096) as usize];
-        let range = VaRange::new(Va::new(start), Va::new(end)).expect("in order");
-        mm.with_leaves(process.space(), range, |leaves| {
-            for found in leaves.filter(|found| matches!(found.entry, Entry::Leaf { .. })) {
-                let from = found.va.get().max(start);
-                let to = (found.va.get() + found.level.span().get()).min(end);
-                for at in (from..to).step_by(4096) {
-                    pages[((at - start) / 4096) as usize] = Some(0);
-                }
-            }
-        });
+        let mut words = vec![0; ((end - start) / 4096) as usize];
+        process.pagemap(start / 4096 * 8, &mut words, Frames::Hidden).map_err(Failed::ours)?;
+        let mut pages: Vec<PageSeen> = words.into_iter().map(PageSeen::of).collect();
         if area.is_readable() {
-            for (nth, page) in pages.iter_mut().enumerate().filter(|(_, page)| page.is_some()) {
-                let va = Va::new(start + nth as u64 * 4096);
-                *page = Some(self.word(process, va)?);
+            for (nth, page) in pages.iter_mut().enumerate().filter(|(_, page)| page.is_there()) {
+                page.word = self.word(process, Va::new(start + nth as u64 * 4096))?;
             }
         }
         Ok(pages)

@@ -38,9 +38,9 @@ static void say(const char *what, long result)
 	else
 		printf("%s = %#lx\n", what, result);
 }
-static void file(int descriptor, const char *name, long bytes)
+static void file(int descriptor, const char *name, unsigned flags, long bytes)
 {
-	int made = memfd_create(name, 0);
+	int made = memfd_create(name, flags);
 	dup2(made, descriptor);
 	if (made != descriptor)
 		close(made);
@@ -63,8 +63,8 @@ int main(void)
 pub fn program(calls: &[Call], difference: &Difference) -> String {
     let mut text = format!("/*\n * {}\n */\n", difference.to_string().replace('\n', "\n * "));
     text.push_str(HEAD);
-    for (descriptor, (name, bytes)) in (FIRST_FILE..).zip(FILES) {
-        let _ = writeln!(text, "\tfile({descriptor}, \"{name}\", {bytes});");
+    for (descriptor, (name, flags, bytes)) in (FIRST_FILE..).zip(FILES) {
+        let _ = writeln!(text, "\tfile({descriptor}, \"{name}\", {flags}, {bytes});");
     }
     text.push_str("\tint me = 0, processes = 1;\n");
     for (nth, call) in calls.iter().enumerate() {
@@ -85,6 +85,10 @@ fn made(call: &Call) -> String {
         Name::Store => format!(
             "{{ if (!sigsetjmp(back, 1)) *(volatile unsigned char *)({}) = {}; }}\n",
             args[0], args[1]
+        ),
+        Name::ClearRefs => format!(
+            "say(\"clear_refs\", dprintf(open(\"/proc/self/clear_refs\", O_WRONLY), \"%lu\", {}));\n",
+            args[0]
         ),
         // The parent waits for its turn, so that the output is in order.
         Name::Fork => "{ if (!fork()) me = processes; else wait(0); } processes++;\n".to_owned(),

@@ -2,7 +2,10 @@
 
 use crate::call::{Answer, Arg, Bases, Call, Name};
 use core::fmt;
-use foliant_linux::raw::general::{MADV_FREE, MADV_HUGEPAGE, MADV_PAGEOUT, MAP_HUGETLB};
+use foliant_linux::raw::general::{
+    MADV_FREE, MADV_HUGEPAGE, MADV_PAGEOUT, MAP_ANONYMOUS, MAP_HUGETLB, MAP_SHARED, MAP_TYPE,
+    MREMAP_DONTUNMAP,
+};
 
 /// A reason, by which sequences may end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -17,18 +20,27 @@ pub enum Reason {
     AllocatedTwice,
     /// See [`Reason::why`].
     SplitLeavesZeros,
+    /// See [`Reason::why`].
+    MovedTables,
+    /// See [`Reason::why`].
+    TablesOfFiles,
+    /// See [`Reason::why`].
+    UnlockedCounts,
     /// The same sequence did not differ when it was run again.
     NotAgain,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 6] = [
+    pub const ALL: [Reason; 9] = [
         Reason::PoolOfHost,
         Reason::FreedIsKept,
         Reason::TakenFromFile,
         Reason::AllocatedTwice,
         Reason::SplitLeavesZeros,
+        Reason::MovedTables,
+        Reason::TablesOfFiles,
+        Reason::UnlockedCounts,
         Reason::NotAgain,
     ];
 
@@ -50,6 +62,15 @@ impl Reason {
             Reason::SplitLeavesZeros => {
                 "Linux counts pages of zeros no longer where it split the large folio they were in"
             }
+            Reason::MovedTables => {
+                "the manager makes all tables of where a mapping goes before its first page moves, Linux those that pages come to"
+            }
+            Reason::TablesOfFiles => {
+                "Linux makes the tables on the way before it asks a file for the page, which may have none; here the page comes first"
+            }
+            Reason::UnlockedCounts => {
+                "Linux goes on counting as locked what MREMAP_DONTUNMAP has left behind, which it unlocks"
+            }
             Reason::NotAgain => {
                 "the host did otherwise when it was asked again: it collapses and reclaims by itself"
             }
@@ -62,7 +83,7 @@ impl Reason {
     }
     /// The reason of a difference between pages of an area that maps a file.
     pub(crate) fn of_file_pages(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
-        let is_missing = |said: &str| said.ends_with("is not there");
+        let is_missing = |said: &str| said.contains("is not there");
         match () {
             () if pages_out(calls) && is_missing(host) => Some(Reason::TakenFromFile),
             () if allocations(calls) > 1 && is_missing(ours) => Some(Reason::AllocatedTwice),
@@ -76,6 +97,26 @@ impl Reason {
         let is_large = calls.iter().any(|call| advises(call, MADV_HUGEPAGE));
         let split = is_large && rest(host) == rest(ours);
         if split { Some(Reason::SplitLeavesZeros) } else { Reason::of_pages(calls) }
+    }
+    /// The reason of a difference between two sizes of a process, if it is one of these.
+    pub(crate) fn of_size(calls: &[Call], host: &str) -> Option<Reason> {
+        let has = |is: &dyn Fn(&Call) -> bool| calls.iter().any(is);
+        let moves = || has(&|call| call.name == Name::Mremap);
+        let leaves = |call: &Call| match call.args[3] {
+            Arg::Word(flags) if call.name == Name::Mremap => flags as u32 & MREMAP_DONTUNMAP != 0,
+            _ => false,
+        };
+        match host.split(' ').next() {
+            Some("VmPTE:") if moves() => Some(Reason::MovedTables),
+            Some("VmPTE:") if has(&maps_file) => Some(Reason::TablesOfFiles),
+            Some("RssShmem:") if pages_out(calls) => Some(Reason::TakenFromFile),
+            Some("RssShmem:") if allocations(calls) > 1 => Some(Reason::AllocatedTwice),
+            Some("VmLck:") if has(&leaves) => Some(Reason::UnlockedCounts),
+            Some("RssAnon:") if has(&|call| advises(call, MADV_HUGEPAGE)) => {
+                Some(Reason::SplitLeavesZeros)
+            }
+            _ => Reason::of_pages(calls),
+        }
     }
     /// The reason of a difference between two answers to the last of these calls, if it is one of
     /// these.
@@ -109,6 +150,13 @@ fn pages_out(calls: &[Call]) -> bool {
 /// How many of the calls name memory of a file that is to be there.
 fn allocations(calls: &[Call]) -> usize {
     calls.iter().filter(|call| call.name == Name::Fallocate).count()
+}
+
+/// Whether a call maps a file, or memory that has one behind it.
+fn maps_file(call: &Call) -> bool {
+    let Arg::Word(flags) = call.args[3] else { return false };
+    let flags = flags as u32;
+    call.name == Name::Mmap && (flags & MAP_ANONYMOUS == 0 || flags & MAP_TYPE == MAP_SHARED)
 }
 
 /// Whether a call gives this advice.
@@ -150,6 +198,35 @@ mod tests {
         assert_eq!(Reason::of_smaps(&large, few, many), Some(Reason::SplitLeavesZeros));
         assert_eq!(Reason::of_smaps(&[advice(MADV_COLD)], few, many), None);
         assert_eq!(Reason::of_smaps(&large, few, "a\nRss: 4 kB\nVmFlags: wr"), None);
+    }
+
+    #[test]
+    fn sizes_differ_by_moves_large_folios_and_what_is_freed() {
+        let remap = |flags: u32| {
+            let word = |word: u32| Arg::Word(word.into());
+            Call::new(0, Name::Mremap, &[word(0), word(4096), word(4096), word(flags), word(0)])
+        };
+        let of = |calls: &[Call], name: &str| Reason::of_size(calls, &format!("{name} 4 of 0"));
+        let (moved, left) = ([remap(1)], [remap(MREMAP_DONTUNMAP | 1)]);
+        let (large, none) = ([advice(MADV_HUGEPAGE)], [advice(MADV_COLD)]);
+        let shared = [0, 4096, 3, MAP_SHARED].map(|word| Arg::Word(word.into()));
+        let (shared, taken) = ([Call::new(0, Name::Mmap, &shared)], [advice(MADV_PAGEOUT)]);
+        for (calls, name, reason) in [
+            (&moved, "VmPTE:", Some(Reason::MovedTables)),
+            (&large, "VmPTE:", None),
+            (&left, "VmLck:", Some(Reason::UnlockedCounts)),
+            (&moved, "VmLck:", None),
+            (&shared, "VmPTE:", Some(Reason::TablesOfFiles)),
+            (&shared, "RssShmem:", None),
+            (&taken, "RssShmem:", Some(Reason::TakenFromFile)),
+            (&large, "RssAnon:", Some(Reason::SplitLeavesZeros)),
+            (&none, "RssAnon:", None),
+            (&left, "VmSize:", None),
+        ] {
+            assert_eq!(of(calls, name), reason, "{name} {calls:?}");
+        }
+        let freed = [MADV_FREE, MADV_PAGEOUT].map(advice);
+        assert_eq!(of(&freed, "RssAnon:"), Some(Reason::FreedIsKept));
     }
 
     #[test]

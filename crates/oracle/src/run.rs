@@ -11,13 +11,15 @@ use crate::child::Program;
 use crate::host::Host;
 use crate::machine::{self, Likeness, Machine};
 use crate::reasons::Reason;
-use crate::side::{AreaSeen, Failed, Side, areas_of_smaps};
+use crate::side::{AreaSeen, Failed, PageSeen, Side, areas_of_smaps};
 use core::fmt;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
 /// Pages that are looked at after a call, from the first that it names on.
 const LOOKED_AT: u64 = 24;
+/// The line of page tables in `status`.
+const TABLES: &str = "VmPTE:";
 /// Pages of an area that are looked at in the end.
 const IN_THE_END: u64 = 1600;
 
@@ -117,7 +119,8 @@ fn wrong(calls: &[Call], what: String) -> End {
 /// How a sequence ends by a difference after these calls.
 fn ended(calls: &[Call], difference: Difference) -> End {
     let reason = match difference.what {
-        "pages" => Reason::of_pages(calls),
+        "pages" | "pagemap" => Reason::of_pages(calls),
+        "size" => Reason::of_size(calls, &difference.host),
         OF_FILE => Reason::of_file_pages(calls, &difference.host, &difference.ours),
         "smaps" => Reason::of_smaps(calls, &difference.host, &difference.ours),
         _ => None,
@@ -156,8 +159,15 @@ impl Both<'_, '_, '_> {
                 return Ok(ended(so_far, Difference { at, what, host, ours }));
             }
         }
-        for who in 0..self.host.processes() {
-            if let Some((what, host, ours)) = self.all(who)? {
+        // Tables come last: they often differ for a reason, and all else is to be seen before.
+        let all = (0..self.host.processes()).map(|who| (who, false));
+        let tables = (0..self.host.processes()).map(|who| (who, true));
+        for (who, is_over) in all.chain(tables) {
+            let seen = match is_over {
+                false => self.all(who)?,
+                true => self.size(who, |name| name == TABLES)?,
+            };
+            if let Some((what, host, ours)) = seen {
                 let at = calls.len();
                 return Ok(ended(calls, Difference { at, what, host, ours }));
             }
@@ -200,7 +210,23 @@ impl Both<'_, '_, '_> {
                 return Ok(Some(seen));
             }
         }
-        self.smaps(who)
+        match self.smaps(who)? {
+            None => self.size(who, |name| name != TABLES),
+            seen => Ok(seen),
+        }
+    }
+    /// Compares how large a process is, by the lines that are `compared`. The host's first one was
+    /// larger before the first call.
+    fn size(&self, who: usize, compared: impl Fn(&str) -> bool) -> Result<Seen, Failed> {
+        let (host, ours) = (self.host.size(who)?, self.ours.size(who)?);
+        let differs = |((name, host), (_, ours)): &(&(String, u64), &(String, u64))| match &name[..]
+        {
+            "VmPeak:" if who == 0 => *host != *ours.max(&self.host.began_with()),
+            _ => host != ours,
+        };
+        let say = |(name, value): &(String, u64)| format!("{name} {value} of process {who}");
+        let mut all = host.iter().zip(&ours).filter(|((name, _), _)| compared(name));
+        Ok(all.find(differs).map(|(host, ours)| ("size", say(host), say(ours))))
     }
     /// Compares the texts of areas, to the byte where they are compared.
     fn smaps(&self, who: usize) -> Result<Seen, Failed> {
@@ -239,15 +265,16 @@ impl Both<'_, '_, '_> {
             let host = self.host.pages(who, area, &(from..to))?;
             let ours = self.ours.pages(who, area, &(from..to))?;
             self.compared.pages += host.len() as u64;
-            self.compared.bytes += 8 * host.iter().flatten().count() as u64;
+            self.compared.bytes += 8 * host.iter().filter(|page| page.is_there()).count() as u64;
             let differing = host.iter().zip(&ours).position(|(host, ours)| host != ours);
             if let Some(nth) = differing {
                 let at = from + nth as u64 * 4096;
-                let say = |page: &Option<u64>| match page {
-                    None => format!("{at:#x} of process {who} is not there"),
-                    Some(word) => format!("{at:#x} of process {who} holds {word:#018x}"),
+                let what = match host[nth].is_other(ours[nth]) {
+                    _ if area.is_of_file() => OF_FILE,
+                    false => "pagemap",
+                    true => "pages",
                 };
-                let what = if area.is_of_file() { OF_FILE } else { "pages" };
+                let say = |page: &PageSeen| format!("{at:#x} of process {who} {page}");
                 return Ok(Some((what, say(&host[nth]), say(&ours[nth]))));
             }
         }

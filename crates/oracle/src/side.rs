@@ -81,8 +81,95 @@ pub(crate) fn areas_of_smaps(text: &str, foreign: &[AreaSeen]) -> Vec<String> {
     areas
 }
 
-/// A page: not there, or its first eight bytes, which are 0 where they cannot be read.
-pub(crate) type PageSeen = Option<u64>;
+/// The lines of `status` that are compared. What is resident of ordinary files, and with it `VmRSS`
+/// and `VmHWM`, is the program's own, and the host counts the last one roughly, from a count for
+/// each of its CPUs.
+const LINES: [&str; 11] = [
+    "VmPeak:",
+    "VmSize:",
+    "VmLck:",
+    "VmPin:",
+    "RssAnon:",
+    "RssShmem:",
+    "VmData:",
+    "VmStk:",
+    "VmPTE:",
+    "VmSwap:",
+    "HugetlbPages:",
+];
+
+/// Kilobytes that are there of what lay there before the first call.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Foreign {
+    pub(crate) anonymous: u64,
+    pub(crate) of_files: u64,
+}
+
+/// How large a process is: what is compared of `status` and `statm`, less what was there before the
+/// first call.
+pub(crate) fn size_of(status: &str, statm: &str, foreign: Foreign) -> Vec<(String, u64)> {
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (name, kilobytes) = (words.next()?, words.next()?.parse::<u64>().ok()?);
+        let less = match name {
+            "RssAnon:" => foreign.anonymous,
+            "RssShmem:" => foreign.of_files,
+            _ => 0,
+        };
+        LINES.contains(&name).then(|| (name.to_owned(), kilobytes.saturating_sub(less)))
+    };
+    let mut size: Vec<(String, u64)> = status.lines().filter_map(of_line).collect();
+    let numbers: Vec<u64> = statm.split_whitespace().flat_map(str::parse).collect();
+    for (nth, name) in [(0, "statm size"), (5, "statm data")] {
+        size.push((name.to_owned(), numbers.get(nth).copied().unwrap_or_default()));
+    }
+    size
+}
+
+/// A page, as `/proc/PID/pagemap` and a look at its first bytes show it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct PageSeen {
+    /// Bits of its word in `pagemap`: present, swapped, a file's, a guard, write-protected,
+    /// exclusive. Whether a kernel tracks writes softly is its builder's choice.
+    bits: u64,
+    /// Its first eight bytes, where it is there and can be read.
+    pub(crate) word: u64,
+}
+
+impl PageSeen {
+    const PRESENT: u64 = 1 << 63;
+    /// What is compared of a word in `pagemap`.
+    const COMPARED: u64 = PageSeen::PRESENT | 1 << 62 | 1 << 61 | 1 << 58 | 1 << 57 | 1 << 56;
+
+    /// A page with this word in `pagemap`, not read.
+    pub(crate) fn of(pagemap: u64) -> PageSeen {
+        PageSeen { bits: pagemap & PageSeen::COMPARED, word: 0 }
+    }
+    /// Whether it is there, and no file's.
+    pub(crate) fn is_anonymous(self) -> bool {
+        self.bits & (PageSeen::PRESENT | 1 << 61) == PageSeen::PRESENT
+    }
+    /// Whether it is there, and a file's.
+    pub(crate) fn is_files(self) -> bool {
+        self.is_there() && !self.is_anonymous()
+    }
+    pub(crate) fn is_there(self) -> bool {
+        self.bits & PageSeen::PRESENT != 0
+    }
+    /// Whether the two differ in what a program sees of them: that they are there, and contents.
+    pub(crate) fn is_other(self, other: PageSeen) -> bool {
+        (self.is_there(), self.word) != (other.is_there(), other.word)
+    }
+}
+
+impl fmt::Display for PageSeen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_there() {
+            true => write!(f, "holds {:#018x}, pagemap {:#018x}", self.word, self.bits),
+            false => write!(f, "is not there, pagemap {:#018x}", self.bits),
+        }
+    }
+}
 
 /// Why a side gave no answer.
 #[derive(Debug)]
@@ -116,6 +203,37 @@ pub(crate) trait Side {
     fn areas(&self, who: usize) -> Result<Vec<AreaSeen>, Failed>;
     /// The text of `/proc/PID/smaps`.
     fn smaps(&self, who: usize) -> Result<String, Failed>;
+    /// What [`size_of`] says of a process.
+    fn size(&self, who: usize) -> Result<Vec<(String, u64)>, Failed>;
     /// The pages of `start..end`, which lie in `area`.
     fn pages(&self, who: usize, area: &AreaSeen, of: &Range<u64>) -> Result<Vec<PageSeen>, Failed>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_what_is_foreign_is_taken_off() {
+        let status = "Name:\tx\nVmPeak:\t      40 kB\nVmRSS:\t 9 kB\nRssAnon:\t      36 kB\nRssShmem:\t 8 kB\n";
+        let size = size_of(status, "10 3 1 1 0 6 0\n", Foreign { anonymous: 8, of_files: 4 });
+        let named = |(name, value): (&str, u64)| (name.to_owned(), value);
+        let of_status = [("VmPeak:", 40), ("RssAnon:", 28), ("RssShmem:", 4)];
+        let of_statm = [("statm size", 10), ("statm data", 6)];
+        let wanted: Vec<(String, u64)> = of_status.into_iter().chain(of_statm).map(named).collect();
+        assert_eq!(size, wanted);
+    }
+
+    #[test]
+    fn a_page_is_what_pagemap_and_a_look_say() {
+        let mut page = PageSeen::of(1 << 63 | 1 << 56 | 1 << 55 | 0x1234);
+        page.word = 7;
+        assert_eq!(page.to_string(), "holds 0x0000000000000007, pagemap 0x8100000000000000");
+        assert!(page.is_there() && page.is_anonymous());
+        let (shared, gone) = (PageSeen::of(1 << 63), PageSeen::of(1 << 62 | 1 << 58));
+        assert!(page.is_other(shared) && shared.is_other(gone));
+        assert!(!page.is_other(PageSeen { word: 7, ..shared }), "whose it is shows in pagemap");
+        assert_eq!(gone.to_string(), "is not there, pagemap 0x4400000000000000");
+        assert!(!PageSeen::of(1 << 63 | 1 << 61).is_anonymous());
+    }
 }

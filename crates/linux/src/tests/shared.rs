@@ -4,7 +4,7 @@ use super::*;
 use crate::MemoryFile;
 use linux_raw_sys::errno::{EACCES, EFBIG, EOPNOTSUPP, EOVERFLOW};
 
-type F<'a, 'm> = MemoryFile<'a, 'm, Sim, X86_64<4>>;
+pub(super) type F<'a, 'm> = MemoryFile<'a, 'm, Sim, X86_64<4>>;
 
 const SHARED: u32 = MAP_SHARED | MAP_FIXED;
 const COPIED: u32 = MAP_PRIVATE | MAP_FIXED;
@@ -16,7 +16,7 @@ fn file<'a, 'm>(process: &P<'a, 'm>, pages: u64) -> F<'a, 'm> {
     file
 }
 /// Maps so many pages of a file from page `from` on at page `first`.
-fn show<'a, 'm>(
+pub(super) fn show<'a, 'm>(
     process: &mut P<'a, 'm>,
     (first, pages): (u64, u64),
     (file, from): (&F<'a, 'm>, u64),
