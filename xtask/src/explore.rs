@@ -2,7 +2,8 @@
 
 use clap::Args;
 use foliant_explore::{
-    Extent, Folios, Format, Operation, Plan, Report, explore, objects, pairs, replay, triples,
+    Extent, Folios, Format, Operation, Plan, Report, explore, objects, pairs, pooled, replay,
+    triples,
 };
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ pub(crate) struct Explore {
     /// guess beside each, on folios whose size the manager chooses
     #[arg(long)]
     pairs: bool,
-    /// Of the pairs, those of operations on an object, on base pages, 64 KiB and 2 MiB
+    /// Of the pairs, those of operations on an object, on base pages, 64 KiB, 2 MiB and huge
+    /// pages of a pool
     #[arg(long)]
     objects: bool,
     /// Every three of those that change mappings or owners, on base pages and 2 MiB
@@ -113,6 +115,7 @@ fn every_pair_of_objects() -> impl Iterator<Item = Plan> {
     [Folios::Base, Folios::Small, Folios::Huge]
         .into_iter()
         .flat_map(|folios| [0, 1].into_iter().flat_map(move |forks| objects(folios, forks)))
+        .chain([0, 1].into_iter().flat_map(pooled))
 }
 
 fn plans(asked: &Explore) -> Result<Vec<Plan>, String> {

@@ -501,11 +501,13 @@ pub(crate) fn border() {
     }
 }
 
-/// Counts one more spin; whether there were too many.
+/// Counts one more spin; whether there were too many. None is counted while a scene is built.
 fn spins_for_ever() -> bool {
-    anywhere(|engine| {
-        engine.spins += 1;
-        engine.spins > SPINS_MAX
+    ENGINE.with_borrow_mut(|engine| {
+        engine.as_mut().is_some_and(|engine| {
+            engine.spins += 1;
+            engine.spins > SPINS_MAX
+        })
     })
 }
 

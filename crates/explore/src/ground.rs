@@ -36,6 +36,9 @@ pub(crate) const OBJECT_PLACE: u64 = 4 * MB;
 pub(crate) const OBJECT_PAGES: u64 = 512;
 /// A page of the object that nothing maps but the private area.
 pub(crate) const SEEN: u64 = 60;
+/// Where an object of one huge page is mapped shared, and privately.
+pub(crate) const POOLED: Va = Va::new(BASE + 480 * MB);
+pub(crate) const POOLED_COPY: Va = Va::new(BASE + 484 * MB);
 /// Where further areas are.
 pub(crate) const TREE: u64 = 0x8_0000_0000;
 
@@ -44,6 +47,10 @@ pub(crate) fn range(start: u64, bytes: u64) -> VaRange {
 }
 pub(crate) fn at(page: u64) -> Va {
     Va::new(BASE + page * PAGE)
+}
+/// The page behind `BASE` at an address.
+pub(crate) fn page_at(va: Va) -> u64 {
+    (va.get() - BASE) / PAGE
 }
 
 /// Where an area of the object is, or may come to be. In each page n of the object is the n-th.
@@ -115,6 +122,8 @@ pub(crate) struct Scene<P: Paging> {
     pub(crate) own: Frame,
     /// The object, and the frame of its first page.
     pub(crate) object: Option<(ObjectId, Frame)>,
+    /// The object of huge pages.
+    pub(crate) pooled: Option<ObjectId>,
     pub(crate) is_mapped: Cell<bool>,
 }
 
@@ -143,6 +152,9 @@ impl<P: Paging> Scene<P> {
     }
     pub(crate) fn object(&self) -> ObjectId {
         self.object.expect("the plan says that it is needed").0
+    }
+    pub(crate) fn pooled(&self) -> ObjectId {
+        self.pooled.expect("the plan says that it is needed")
     }
     pub(crate) fn child(&self, nth: usize) -> Option<SpaceId> {
         self.children.get(nth).copied()

@@ -39,4 +39,4 @@ pub use machine::Flaw;
 pub use operation::Operation;
 pub use plan::{Folios, Format, Plan};
 pub use run::{Extent, Report, explore, replay};
-pub use suite::{CHANGING, objects, pairs, triples};
+pub use suite::{CHANGING, objects, pairs, pooled, triples};

@@ -7,8 +7,8 @@
 
 use crate::engine;
 use crate::ground::{
-    self, BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, OBJECT_PAGES, PAGE, SHARED, STACK, Scene,
-    TREE, at, range,
+    self, BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, OBJECT_PAGES, PAGE, POOLED, POOLED_COPY,
+    SHARED, STACK, Scene, TREE, at, page_at, range,
 };
 use crate::machine;
 use foliant::compact::{CompactRequest, Effort};
@@ -253,6 +253,23 @@ operations! {
     Dissolve,
     /// A huge page of the embedder's, unfolded, folded and given back.
     OwnHuge,
+    /// A huge page of an object that is mapped privately is written to; in a scene with a child the
+    /// child has the copy too, and the pool has no page left.
+    WritePooled,
+    /// The same page is read.
+    ReadPooled,
+    /// A child drops its huge page, and wants one again.
+    ChildPooled,
+    /// A program stores to a huge page of an object.
+    StorePooled,
+    /// Copies of huge pages of an object are dropped.
+    DropPooled,
+    /// An area with such copies is unmapped.
+    UnmapPooled,
+    /// A hole is made in an object of huge pages.
+    PunchPooled,
+    /// An object of huge pages ends before its first page, and has it again.
+    RegrowPooled,
     /// A fault that writes to a page of an object that is shared.
     WriteObject,
     /// The same where the object has no page.
@@ -322,7 +339,10 @@ impl Operation {
     }
     /// Whether it does nothing in a scene without children.
     pub(crate) fn needs_child(self) -> bool {
-        matches!(self, Op::ChildWrite | Op::EndChild | Op::Visit | Op::ChildObject)
+        matches!(
+            self,
+            Op::ChildWrite | Op::EndChild | Op::Visit | Op::ChildObject | Op::ChildPooled
+        )
     }
     /// Whether it works on an object.
     pub(crate) fn needs_object(self) -> bool {
@@ -352,6 +372,20 @@ impl Operation {
                 | Op::NewPageOfObject
                 | Op::SplitObject
                 | Op::RelocateObject
+        )
+    }
+    /// Whether it works on an object of huge pages.
+    pub(crate) fn needs_pooled(self) -> bool {
+        matches!(
+            self,
+            Op::WritePooled
+                | Op::ReadPooled
+                | Op::ChildPooled
+                | Op::StorePooled
+                | Op::DropPooled
+                | Op::UnmapPooled
+                | Op::PunchPooled
+                | Op::RegrowPooled
         )
     }
     /// Whether it works on kernel memory that the scene has taken.
@@ -402,6 +436,7 @@ impl Operation {
     /// Whether it wants more memory than a few pages.
     pub(crate) fn needs_blocks(self) -> bool {
         self.needs_pool()
+            || self.needs_pooled()
             || matches!(
                 self,
                 Op::Collapse
@@ -729,6 +764,27 @@ impl<P: Paging> Scene<P> {
                 let _ = mm.pools().dissolve(free);
             }
             Op::OwnHuge => self.own_huge(),
+            Op::WritePooled => goes_on(mm.fault(id, POOLED_COPY, Access::Write)),
+            Op::ReadPooled => fault(POOLED_COPY, Access::Read),
+            Op::ChildPooled => {
+                if let Some(child) = self.child(0) {
+                    any(mm.advise(child, range(POOLED_COPY.get(), 2 * MB), Advice::DontNeed));
+                    engine::border();
+                    any(mm.fault(child, POOLED_COPY, Access::Write));
+                }
+            }
+            Op::StorePooled => {
+                let stored = self.store(id, page_at(POOLED), 81);
+                engine::observe(&format!("lane {lane}, operation {nth}: a store is {stored:?}"));
+            }
+            Op::DropPooled => advise(range(POOLED_COPY.get(), 2 * MB), Advice::DontNeed),
+            Op::UnmapPooled => any(mm.unmap(id, range(POOLED_COPY.get(), 2 * MB))),
+            Op::PunchPooled => any(mm.punch_object(self.pooled(), Pages::new(0), Pages::new(512))),
+            Op::RegrowPooled => {
+                any(mm.resize_object(self.pooled(), Pages::new(0)));
+                engine::border();
+                any(mm.resize_object(self.pooled(), Pages::new(512)));
+            }
             Op::WriteObject => fault(of(ground::Place::Shared, 0), Access::Write),
             Op::WriteObjectEmpty => fault(of(ground::Place::Shared, 100), Access::Write),
             Op::ReadObject => fault(of(ground::Place::Private, 0), Access::Read),

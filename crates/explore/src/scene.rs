@@ -9,7 +9,8 @@ use crate::board::Board;
 use crate::engine::{self, Body, Limits, Mode};
 use crate::ground::{
     self, BASE, ELSEWHERE, FULL, GUESSES, GUESSES_BYTES, HUGE, LAST_HUGE, MB, Mm, OBJECT_PAGES,
-    OBJECT_PLACE, OBJECTS, PAGE, SHARED, SINGLE, SINGLE_MAX, Scene, TREE, at, range,
+    OBJECT_PLACE, OBJECTS, PAGE, POOLED, POOLED_COPY, SHARED, SINGLE, SINGLE_MAX, Scene, TREE, at,
+    page_at, range,
 };
 use crate::machine::{self, Explored};
 use crate::operation::{self, Operation};
@@ -40,6 +41,7 @@ fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
     let blocks = plan.operations().any(Operation::needs_blocks);
     let memory = match (plan.folios, blocks) {
         _ if plan.areas > 0 || plan.operations().any(Operation::needs_pool) => 24,
+        _ if plan.operations().any(Operation::needs_pooled) => 24,
         (Folios::Huge, _) if plan.operations().any(Operation::needs_object) => 24,
         (Folios::Base | Folios::Small, false) => 8,
         (Folios::Auto, _) => 32,
@@ -136,6 +138,7 @@ impl<P: Paging> Scene<P> {
             mapped_huge: None,
             own,
             object: None,
+            pooled: None,
             is_mapped: Cell::new(false),
         };
         scene.fill(plan);
@@ -219,6 +222,9 @@ impl<P: Paging> Scene<P> {
         if plan.operations().any(Operation::needs_object) {
             self.fill_object(plan, policy(plan));
         }
+        if plan.operations().any(Operation::needs_pooled) {
+            self.fill_pooled(plan.forks > 0);
+        }
         // Other CPUs have some pages cached, and others not.
         for cpu in 1..self.cpus {
             self.machine.on(cpu, || [20, 40].map(|page| self.load(id, page)));
@@ -270,6 +276,29 @@ impl<P: Paging> Scene<P> {
         }
         let first = mm.frame_at(id, Va::new(ground::Place::Shared.start()));
         self.object = Some((object, first.expect("it was stored to")));
+    }
+    /// Makes the object of huge pages, out of a pool that has one for it and one for a copy, and has
+    /// it mapped. The copy is there if it `has_copy`; else the object's page is seen in its place.
+    fn fill_pooled(&mut self, has_copy: bool) {
+        let (mm, id) = (self.mm, self.id);
+        let others = mm.pool(Order::SIZE_2M).map_or(0, |pool| pool.nr_hugepages);
+        mm.resize_pool(Order::SIZE_2M, others + 2, Budget::ALL).expect("a pool's size");
+        let (pages, flags) = (Order::SIZE_2M.pages(), Flags::HUGE_2M);
+        let request = ObjectRequest { pages, flags, ..Default::default() };
+        let object = mm.create_object(&request).expect("there is memory");
+        self.pooled = Some(object);
+        let map = |va, flags| {
+            let place = Place::NoReplace(va);
+            let request = MapRequest { place, bytes: Bytes::new(2 * MB), flags, tag: 6 };
+            mm.map_object(id, &request, (object, Pages::new(0))).expect("the pool has so many");
+        };
+        map(POOLED, Flags::READ_WRITE.with(Flags::SHARED));
+        map(POOLED_COPY, Flags::READ_WRITE);
+        self.store(id, page_at(POOLED), 4000).expect("its page is reserved");
+        match has_copy {
+            true => self.store(id, page_at(POOLED_COPY), 4001).expect("its copy is reserved"),
+            false => _ = self.load(id, page_at(POOLED_COPY)),
+        }
     }
     /// Runs all lanes, and judges; the process has nothing more to do then.
     pub(crate) fn play(self, plan: &Plan, (board, mode, limits): (Board, Mode, Limits)) {
@@ -360,7 +389,7 @@ impl<P: Paging> Scene<P> {
             if area.flags.has(Flags::KERNEL) && self.mm.identity(frame).kind() != Kind::Kernel {
                 engine::fail("a page of the program's own is in an area of kernel memory");
             }
-            if area.flags.has(Flags::OBJECT) {
+            if area.flags.has(Flags::OBJECT) && area.flags.huge_order().is_none() {
                 self.check_object(va, frame, is_writable, area.flags);
             }
         }
@@ -389,6 +418,12 @@ impl<P: Paging> Scene<P> {
             let flags = self.mm.area(space, at(page)).map(|area| area.flags);
             let held = flags.map(|_| self.load(space, page));
             engine::observe(&format!("space {nth}, page {page}: {flags:?} {held:?}"));
+        }
+        if self.pooled.is_some() {
+            for page in [POOLED, POOLED_COPY].map(page_at) {
+                let held = self.mm.area(space, at(page)).map(|_| self.load(space, page));
+                engine::observe(&format!("space {nth}, page {page}: {held:?}"));
+            }
         }
         if self.object.is_some() {
             let places = ground::Place::ALL.into_iter();
@@ -429,7 +464,7 @@ impl<P: Paging> Scene<P> {
                 engine::fail(&format!("a space does not end: {why}"));
             }
         }
-        if let Some((object, _)) = self.object {
+        for object in self.object.map(|(object, _)| object).into_iter().chain(self.pooled) {
             let _ = mm.end_object(object);
         }
         // What the embedder has mapped by hand stays mapped, and so it stays the embedder's.

@@ -36,19 +36,32 @@ fn is_apart(operation: Operation) -> bool {
             | Op::FillSurplus
             | Op::RefillHuge
     ) || operation.needs_object()
+        || operation.needs_pooled()
 }
 
 /// Operations that operations on objects are tried with, besides each other.
 const BESIDE_OBJECTS: [Operation; 5] =
     [Op::Fork, Op::EndChild, Op::Compact, Op::ShrinkDeferred, Op::Look];
+/// The same for objects of huge pages.
+const BESIDE_POOLED: [Operation; 5] =
+    [Op::Fork, Op::EndChild, Op::PoolGrow, Op::PoolShrink, Op::Look];
 
 /// Every two operations on an object, on one size of folios, with so many children.
 pub fn objects(folios: Folios, forks: usize) -> Vec<Plan> {
+    pairs_on(Operation::needs_object, &BESIDE_OBJECTS, (folios, forks))
+}
+/// Every two operations on an object of huge pages, with so many children.
+pub fn pooled(forks: usize) -> Vec<Plan> {
+    pairs_on(Operation::needs_pooled, &BESIDE_POOLED, (Folios::Base, forks))
+}
+fn pairs_on(
+    is_one: fn(Operation) -> bool,
+    beside: &[Operation],
+    (folios, forks): (Folios, usize),
+) -> Vec<Plan> {
     let fits = |op: &Operation| forks > 0 || !op.needs_child();
-    let on_object = |op: &Operation| op.needs_object();
-    let firsts = Operation::ALL.iter().copied().filter(on_object).filter(fits);
-    let all: Vec<Operation> =
-        firsts.clone().chain(BESIDE_OBJECTS.into_iter().filter(fits)).collect();
+    let firsts = Operation::ALL.iter().copied().filter(|op| is_one(*op)).filter(fits);
+    let all: Vec<Operation> = firsts.clone().chain(beside.iter().copied().filter(fits)).collect();
     let mut plans = Vec::new();
     for (nth, first) in firsts.enumerate() {
         let with = |second: &Operation| Plan::of(folios, forks, &[first, *second]);

@@ -489,7 +489,7 @@ pub(crate) static ALL: &[Bug] = &[
         name: "detached-mapped",
         about: "an area of an object goes while an entry of it is there",
         checker: "audit",
-        once_in: 5,
+        once_in: 3,
         style: Some(Style::Objects),
         word: |at, old, new| {
             if is_gone(old, new) && at.strikes_in(&[Task::Unmap]) { old } else { new }

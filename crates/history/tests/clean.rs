@@ -109,13 +109,13 @@ fn draws_from_outside_decide() {
 
 #[test]
 fn every_allocation_may_be_refused() {
-    for seed in [1, 2] {
-        let runs = History::every_kth(seed, 80, |report| {
+    let runs = [1, 2, 3].map(|seed| {
+        History::every_kth(seed, 80, |report| {
             assert!(report.is_clean(), "{report}");
             Go::On
-        });
-        assert!(runs > 20, "only {runs} allocations");
-    }
+        })
+    });
+    assert!(runs.iter().sum::<u64>() > 40, "only {runs:?} allocations");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use foliant::space::{Flags, MapRequest, Move, ObjectId, Place, SpaceId};
 use foliant::split::{SplitInto, ZeroPieces};
 use foliant::{Access, Outcome, Policy};
 use foliant_units::{Bytes, Order, Pages, Va};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const SHARED: Flags = Flags::READ_WRITE.with(Flags::SHARED);
@@ -189,5 +190,72 @@ fn finding_eg_a_parent_takes_no_page_that_serves_another_by_now() {
             let seen = load(&machine.sim, &mm, child, BASE);
             assert_eq!(seen, if stored.load(Relaxed) { 5 } else { 0 }, "step {n}");
         });
+    }
+}
+
+/// Two threads of a parent write to its huge page, which a child has too. While one of them takes
+/// it from the child, the other one finds it shared, and its program was ended.
+#[test]
+fn finding_eh_each_thread_of_a_parent_gets_the_page_that_a_child_has() {
+    let (place, size) = (Va::new(BASE), Order::SIZE_2M);
+    for n in 1.. {
+        let machine = Beside::new(sim(2, 64));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        mm.resize_pool(size, 1, Budget::ALL).unwrap();
+        let id = mm.create(None).unwrap();
+        for cpu in mm.cpus() {
+            machine.sim.on(cpu, || mm.online());
+        }
+        let huge = Flags::READ_WRITE.with(Flags::HUGE_2M);
+        mm.map(id, &request(Place::NoReplace(place), SIZE_2M, huge)).unwrap();
+        assert_eq!(mm.fault(id, place, Access::Write), Outcome::Mapped(size));
+        let child = mm.fork(id).unwrap();
+        let ends = [Mutex::new(None), Mutex::new(None)];
+        let write = |nth: usize| {
+            let end = mm.fault(id, place, Access::Write);
+            *ends[nth].lock().unwrap() = Some(end);
+        };
+        if machine.before_step(n, || write(1), || write(0)).is_none() {
+            assert!(n > 10, "it has only {n} steps");
+            return;
+        }
+        for end in ends {
+            assert_ne!(end.into_inner().unwrap(), Some(Outcome::NoHugePage(size)), "step {n}");
+        }
+        assert_eq!(mm.fault(child, place, Access::Read), Outcome::NoHugePage(size));
+    }
+}
+
+/// A page that a hole takes out of an object is on its way to the pool when a program wants one in
+/// its place.
+#[test]
+fn finding_ei_a_store_beside_a_hole_gets_the_page_that_goes() {
+    let (place, size) = (Va::new(BASE), Order::SIZE_2M);
+    for n in 1.. {
+        let machine = Beside::new(sim(2, 64));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        mm.resize_pool(size, 1, Budget::ALL).unwrap();
+        let id = mm.create(None).unwrap();
+        for cpu in mm.cpus() {
+            machine.sim.on(cpu, || mm.online());
+        }
+        let (pages, flags) = (size.pages(), Flags::HUGE_2M);
+        let of = ObjectRequest { pages, flags, ..ObjectRequest::default() };
+        let of = mm.create_object(&of).unwrap();
+        let shared = Flags::READ_WRITE.with(Flags::SHARED);
+        let ask = request(Place::NoReplace(place), SIZE_2M, shared);
+        mm.map_object(id, &ask, (of, Pages::new(0))).unwrap();
+        assert_eq!(mm.fault(id, place, Access::Write), Outcome::Mapped(size));
+        let end = Mutex::new(None);
+        let store = || {
+            let found = mm.fault(id, place, Access::Write);
+            *end.lock().unwrap() = Some(found);
+        };
+        let punch = || mm.punch_object(of, Pages::new(0), pages).unwrap();
+        if machine.before_step(n, store, punch).is_none() {
+            assert!(n > 10, "it has only {n} steps");
+            return;
+        }
+        assert_ne!(end.into_inner().unwrap(), Some(Outcome::NoHugePage(size)), "step {n}");
     }
 }

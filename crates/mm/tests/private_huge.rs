@@ -251,11 +251,14 @@ fn a_parent_gets_its_page_back_from_its_children() {
         on(child, &|| assert_eq!(load(&sim, &mm, child, at(0)), 7));
         on(child, &|| assert_eq!(store(&sim, &mm, child, at(0), 8), NONE, "it owns none"));
         on(grandchild, &|| assert_eq!(load(&sim, &mm, grandchild, at(0)), 7));
-        assert_eq!(store(&sim, &mm, id, at(0), 9), [Outcome::Reused]);
+        assert_eq!(store(&sim, &mm, id, at(0), 8), [Outcome::Reused]);
         shown(&mm, (2, 1, 1, 0));
-        mm.audit(&[id, child, grandchild]).unwrap();
+        // Once more: those that have lost theirs have nothing to lose.
+        let second = mm.fork(id).unwrap();
+        assert_eq!(store(&sim, &mm, id, at(0), 9), [Outcome::Reused]);
+        mm.audit(&[id, child, grandchild, second]).unwrap();
         mm.resize_pool(SIZE, 4, Budget::ALL).unwrap();
-        for other in [child, grandchild] {
+        for other in [child, grandchild, second] {
             let read = || mm.fault(other, Va::new(at(0)), Access::Read);
             assert_eq!(read(), NONE[0]);
             mm.advise(other, range(at(0), SIZE_2M), Advice::DontNeed).unwrap();
@@ -299,4 +302,25 @@ fn private_areas_without_memory_leave_the_books_right() {
             break;
         }
     }
+}
+
+/// The same for the records of the area itself, which are asked for when its pages are reserved.
+#[test]
+fn an_area_that_has_no_record_left_reserves_nothing() {
+    let mut refused = 0;
+    for others in 0..40 {
+        let sim = sim(1, 64);
+        let (mm, id) = filled::<X86_64<4>>(&sim, 1);
+        let of = object(&mm, 1);
+        for nth in 0..others {
+            let flags = PRIVATE.with(Flags::NORESERVE);
+            map(&mm, id, (2 * nth, 1), (of, 0), flags).unwrap();
+        }
+        sim.fault_plan().set(Failing::Kth(1));
+        let mapped = map(&mm, id, (1000, 1), (of, 0), PRIVATE);
+        sim.fault_plan().set(Failing::Nothing);
+        refused += u64::from(mapped.is_err());
+        shown(&mm, (1, 1, u64::from(mapped.is_ok()), 0));
+    }
+    assert!(refused > 0, "each of them had room");
 }

@@ -41,6 +41,7 @@ pub use object::{NoPage, ObjectPage};
 pub use setup::{BootPages, Setup, SetupError, VmapSetup};
 pub use vmap::UserMapError;
 
+use self::pool::Others;
 use crate::compact::{self as compaction, Effort};
 use crate::fault::{
     Access, Defrag, Demand, Fault, Need, Offers, Outcome, Policy, Refusal, Switches,
@@ -371,15 +372,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     #[cold]
     #[inline(never)]
     fn look_once_more(&self, id: SpaceId, demand: Demand, outside: &mut Outside) -> Outcome {
-        let last = {
+        let mut others = Others::Had;
+        loop {
             let _looking = self.stock.last_look(outside);
-            self.look(id, demand, outside)
-        };
-        match last {
-            Outcome::NoHugePage(order) if self.take_from_others(id, demand, order) => {
-                self.look(id, demand, outside)
+            let last = self.look(id, demand, outside);
+            let Outcome::NoHugePage(order) = last else { return last };
+            if others == Others::HadNot {
+                return last;
             }
-            last => last,
+            // Those that had it may have let go by now, so it looks again in any case.
+            others = self.take_from_others(id, demand, order, outside);
         }
     }
     /// Looks at some folios that wait to be split, where too much may be idle (fault::tuned).

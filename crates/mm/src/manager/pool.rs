@@ -12,6 +12,14 @@ use crate::zero::{self, Clearing};
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Pages, Va, VaRange};
 
+/// Whether spaces that were forked from one had a page of its.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Others {
+    /// One had, or is at its end and may have.
+    Had,
+    HadNot,
+}
+
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// The pools: everything that can be done with them.
     pub fn pools(&self) -> Pools<'_, 'm, M, P> {
@@ -77,27 +85,44 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
         }
     }
-    /// Takes a page that a space with reservations wants to write to away from all that were forked
-    /// from it; says whether any had it. There is no other page for the space, which was promised
-    /// one. Where another thread of its program lets go of the page meanwhile, they lose it all the
-    /// same; what they have of other pages by then stays, for the page is kept.
+    /// Takes the page that a space with reservations wants to write to away from all that were
+    /// forked from it, and says whether any had it. There is no other page for the space, which was
+    /// promised one. Where another thread of its program lets go of the page meanwhile, they lose
+    /// it all the same; what they have of other pages by then stays, for the page is kept. The
+    /// caller keeps others from looking: to them the page is shared as long as it is kept.
     #[cold]
-    pub(super) fn take_from_others(&self, id: SpaceId, demand: Demand, order: Order) -> bool {
+    pub(super) fn take_from_others(
+        &self,
+        id: SpaceId,
+        demand: Demand,
+        order: Order,
+        outside: &mut Outside,
+    ) -> Others {
         let Some(space) = id.pin(&self.stock).filter(|_| demand.access == Access::Write) else {
-            return false;
+            return Others::HadNot;
         };
         let Some(head) = space::keep_own(&self.stock, &space, demand.va, order) else {
-            return false;
+            return Others::HadNot;
         };
-        let mut was_shared = false;
+        let (mut had, mut ends) = (false, false);
         let members = rmap::family(&self.stock, &space.member);
         for other in members.filter(|other| other.frame() != id.frame()) {
-            let Some(other) = Pinned::of(&self.stock, &other) else { continue };
-            let steps = &mut Steps::at_the_face();
-            was_shared |= space::take_away(&self.stock, &other, (demand.va, order), head, steps);
+            match Pinned::of(&self.stock, &other) {
+                Some(other) => {
+                    let steps = &mut Steps::at_the_face();
+                    had |= space::take_away(&self.stock, &other, (demand.va, order), head, steps);
+                }
+                None => ends = true,
+            }
         }
         self.stock.drop_unused(head, order.pages().get());
-        was_shared
+        drop(space);
+        if ends && !had {
+            // It waits for nobody but readers and those that have it pinned.
+            self.stock.machine.relax();
+            outside.yield_now(self.stock.machine);
+        }
+        if had || ends { Others::Had } else { Others::HadNot }
     }
     /// Surplus pages by size, those counted that are on their way back.
     pub(super) fn surplus(&self) -> [u64; 2] {

@@ -12,10 +12,10 @@
 //! - W1. A call counts as at work from before it takes memory, or before it leaves the section in
 //!   which it did, until what it took is mapped or back: faults for which the face takes or makes
 //!   something, the shrinker, calls that clear ahead, collapse, split or move a folio, take kernel
-//!   memory or a loan, and those that reserve, collect or dissolve pages of the pools. Others do
-//!   not count: what is being unmapped is nobody's until its flush is done, and what a call gives
-//!   back that fails to make a space, tables or a larger pool, or that compacts for the embedder,
-//!   may have refused a fault beside it.
+//!   memory or a loan, those that reserve, collect or dissolve pages of the pools, and those that
+//!   take pages of a pool from an object. Others do not count: what is being unmapped is nobody's
+//!   until its flush is done, and what a call gives back that fails to make a space, tables or a
+//!   larger pool, or that compacts for the embedder, may have refused a fault beside it.
 //! - W2. A fault, or a call that reserves, looks once more where it is refused: behind the end of
 //!   all that were in a section or at work when it was refused, and while no other one does that.
 //!   So it is refused for good for what the callers have that came later, and for no other's.
@@ -25,7 +25,8 @@
 //!
 //! **Locking.** `looking` is taken by a caller that has no memory in hand, counts as at work no
 //! more, and holds no lock (it may keep a space from ending). Those at work do not wait for it. It
-//! is held over one look, which may be a whole fault; it has no queue, as every [`Patient`] lock.
+//! is held over one look, which may be a whole fault, and while a page is taken from children, with
+//! the writers of their spaces one after the other; it has no queue, as every [`Patient`] lock.
 
 use super::Stock;
 use crate::sync::{AtomicU64, Ordering, Outside, Patient, Working};
