@@ -10,7 +10,8 @@
 //! **Invariants**
 //! - M1. The object has its name as long as somebody holds the file: descriptors, and the views of
 //!   processes that map it. The last one that lets go takes the name, and the object ends.
-//! - M2. The object has room for the pages that the length touches, as far as any object has.
+//! - M2. The object has room for the pages that the length touches, as far as any object has. The
+//!   length of a file of huge pages is whole pages.
 //!
 //! **Locking.** Calls that change a file's length or seals are made one after the other, as under
 //! the lock of Linux's inode. All others may run beside them.
@@ -20,7 +21,7 @@
 
 use crate::errno::Errno;
 use crate::fcntl::{ANY_WRITE, Seals};
-use crate::pages::PAGE;
+use crate::pages::{PAGE, POOLED, huge, of_pool};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -28,7 +29,7 @@ use core::cmp::Ordering::{Equal, Greater, Less};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant::object::ObjectRequest;
-use foliant::space::{ObjectId, RangeError};
+use foliant::space::{Flags, ObjectId, RangeError};
 use foliant::table::{Half, Paging};
 use foliant::{Access, Manager};
 use foliant_machine::Machine;
@@ -37,7 +38,8 @@ use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     F_SEAL_GROW, F_SEAL_SHRINK, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE,
     FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_WRITE_ZEROES,
-    FALLOC_FL_ZERO_RANGE, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGETLB, MFD_NOEXEC_SEAL,
+    FALLOC_FL_ZERO_RANGE, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGE_MASK, MFD_HUGE_SHIFT,
+    MFD_HUGETLB, MFD_NOEXEC_SEAL,
 };
 
 /// Bytes of a name that a program may give.
@@ -55,6 +57,8 @@ struct Held<'a, 'm, M: Machine, P: Paging> {
     object: ObjectId,
     /// As lists of areas show it.
     name: String,
+    /// Bytes of one of its pages.
+    page: u64,
     bytes: AtomicU64,
     seals: Seals,
 }
@@ -70,32 +74,38 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     /// The file that `memfd_create` makes, of length 0. The embedder copied the name from the
     /// program and gives it a descriptor.
     pub fn memfd(mm: &'a Manager<'m, M, P>, name: &[u8], flags: u32) -> Result<Self, Errno> {
-        let known = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC;
+        let known = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC | MFD_HUGETLB;
+        let is_huge = flags & MFD_HUGETLB != 0;
+        let known = known | if is_huge { MFD_HUGE_MASK << MFD_HUGE_SHIFT } else { 0 };
         let both = MFD_NOEXEC_SEAL | MFD_EXEC;
-        if flags & MFD_HUGETLB != 0 {
-            return Err(Errno::NOSYS);
-        }
         if flags & !known != 0 || flags & both == both || name.len() > NAME_MAX {
             return Err(Errno::INVAL);
         }
+        let page = match is_huge {
+            true => of_pool(flags >> MFD_HUGE_SHIFT & MFD_HUGE_MASK).ok_or(Errno(errno::ENODEV))?,
+            false => PAGE,
+        };
         let name = String::from_utf8_lossy(name).replace('\n', "\\012");
-        Self::named(mm, format!("/memfd:{name} (deleted)"), 0, flags)
+        Self::named(mm, format!("/memfd:{name} (deleted)"), (0, page), flags)
     }
-    /// The file behind a shared anonymous mapping.
-    pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64) -> Result<Self, Errno> {
-        Self::named(mm, "/dev/zero (deleted)".into(), bytes, 0)
+    /// The file behind a shared anonymous mapping, of pages of this size.
+    pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {
+        let name = if page > PAGE { POOLED } else { "/dev/zero (deleted)" };
+        Self::named(mm, name.into(), (bytes, page), 0)
     }
     fn named(
         mm: &'a Manager<'m, M, P>,
         name: String,
-        bytes: u64,
+        (bytes, page): (u64, u64),
         flags: u32,
     ) -> Result<Self, Errno> {
-        let request = ObjectRequest { pages: room::<P>(bytes), ..ObjectRequest::default() };
+        let (pages, size) = (room::<P>(bytes), huge(page).unwrap_or(Flags::NONE));
+        let request = ObjectRequest { pages, flags: size, ..ObjectRequest::default() };
         let object = mm.create_object(&request)?;
         let (bytes, seals) = (AtomicU64::new(bytes), Seals::of(flags));
-        Ok(MemoryFile(Arc::new(Held { mm, object, name, bytes, seals })))
+        Ok(MemoryFile(Arc::new(Held { mm, object, name, page, bytes, seals })))
     }
+
     /// The object that it is.
     pub fn object(&self) -> ObjectId {
         self.0.object
@@ -103,6 +113,10 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     /// Its length in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
+    }
+    /// Bytes of one of its pages: more than 4096 where they are huge pages of a pool.
+    pub fn page_bytes(&self) -> u64 {
+        self.0.page
     }
     /// Its name in lists of areas.
     pub fn name(&self) -> &str {
@@ -131,6 +145,9 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     /// Makes it so many bytes long. Pages beyond are gone, private copies too.
     pub fn ftruncate(&self, bytes: i64) -> Result<u64, Errno> {
         let bytes = u64::try_from(bytes).map_err(|_| Errno::INVAL)?;
+        if !bytes.is_multiple_of(self.cut()) {
+            return Err(Errno::INVAL);
+        }
         let kept = match bytes.cmp(&self.bytes()) {
             Less => F_SEAL_SHRINK,
             Equal => 0,
@@ -142,7 +159,11 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         self.resize(bytes)?;
         Ok(0)
     }
-    fn resize(&self, bytes: u64) -> Result<(), RangeError> {
+    /// What its length is a multiple of (M2).
+    fn cut(&self) -> u64 {
+        if self.0.page > PAGE { self.0.page } else { 1 }
+    }
+    pub(crate) fn resize(&self, bytes: u64) -> Result<(), RangeError> {
         self.0.mm.resize_object(self.object(), room::<P>(bytes))?;
         self.0.bytes.store(bytes, Ordering::Relaxed);
         Ok(())
@@ -163,6 +184,7 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         const PUNCH: u32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
         match mode {
             PUNCH => self.punch(offset, end)?,
+            _ if self.0.page > PAGE => return Err(Errno::OPNOTSUPP),
             0 | FALLOC_FL_KEEP_SIZE if end > self.bytes() && self.has_seal(F_SEAL_GROW) => {
                 return Err(Errno::PERM);
             }
@@ -178,7 +200,10 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
             return Err(Errno::PERM);
         }
         let most = room::<P>(LENGTH_MAX);
-        let (from, to) = (Pages::new(start.div_ceil(PAGE)), Pages::new(end / PAGE));
+        let page = self.0.page;
+        let each = page / PAGE;
+        let (from, to) = (start.div_ceil(page) * each, end / page * each);
+        let (from, to) = (Pages::new(from), Pages::new(to));
         if from < to.min(most) {
             self.0.mm.punch_object(self.object(), from, to.min(most))?;
         }

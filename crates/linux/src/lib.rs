@@ -37,7 +37,8 @@
 //! |---|---|
 //! | `mmap` of a file | of one in memory, whose descriptor the embedder looked up; any process may read and write it |
 //! | `mmap` of a file from 2^47 bytes on | ENOMEM |
-//! | `memfd_create` with `MFD_HUGETLB` | ENOSYS |
+//! | `fallocate` of a file of huge pages | holes alone, of whole pages; EOPNOTSUPP else |
+//! | `mmap` of a file of huge pages beyond its end, read only | reserves nothing there |
 //! | `fallocate` | promises no memory: pages come as they are touched |
 //! | `ftruncate`, `fallocate`, `MADV_REMOVE` inside of a page | the page's bytes stay; Linux clears them |
 //! | `madvise` `MADV_COLLAPSE` of a file | EINVAL |
@@ -49,7 +50,7 @@
 //! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
 //! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
 //! | `meminfo`, `vmstat` | what the manager counts; no lines of the processor's own map |
-//! | `pagemap` | a page of a pool that others had is not exclusive before it is written |
+//! | `pagemap` | a page of a pool that others had is not exclusive before it is written; one that a private mapping shows of a file is not a file's |
 //! | `clear_refs` | on a format of page tables without a bit for it, what is absent alone becomes clean |
 //! | `status` | `VmExe` is 0: all that is executed counts as `VmLib`; `VmHWM` is with pages of pools |
 //! | `khugepaged/*` | not there yet |

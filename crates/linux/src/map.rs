@@ -4,14 +4,14 @@ use crate::advise::populated;
 use crate::errno::Errno;
 use crate::fcntl::ANY_WRITE;
 use crate::file::{LENGTH_MAX, MemoryFile};
-use crate::pages::{PAGE, is_aligned, page_align, range};
+use crate::pages::{PAGE, huge, is_aligned, of_pool, page_align, range};
 use crate::place::{HasFile, Wanted};
 use crate::process::Process;
 use crate::vma::{Marks, Tag, Vma, rights};
 use foliant::space::{Advice, Flags};
 use foliant::table::Paging;
 use foliant_machine::Machine;
-use foliant_units::{Order, VaRange};
+use foliant_units::VaRange;
 use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     MAP_32BIT, MAP_ABOVE4G, MAP_ANONYMOUS, MAP_DENYWRITE, MAP_DROPPABLE, MAP_EXECUTABLE, MAP_FIXED,
@@ -77,10 +77,16 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             _ if flags & MAP_ANONYMOUS != 0 && flags & MAP_TYPE == MAP_SHARED => Source::Zeros,
             _ if flags & MAP_ANONYMOUS != 0 => Source::Own,
             None => return Err(Errno::BADF),
-            Some(_) if flags & MAP_HUGETLB != 0 => return Err(Errno::INVAL),
+            Some(file) if flags & MAP_HUGETLB != 0 && file.page_bytes() == PAGE => {
+                return Err(Errno::INVAL);
+            }
             Some(file) => Source::File(file, offset),
         };
-        let page = page_bytes(flags)?;
+        let page = match source {
+            Source::File(file, _) => file.page_bytes(),
+            _ if flags & MAP_HUGETLB == 0 => PAGE,
+            _ => of_pool(flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK).ok_or(Errno::INVAL)?,
+        };
         let is_huge = page > PAGE;
         let bytes = len.checked_next_multiple_of(page).unwrap_or(0);
         if len == 0 || bytes == 0 && is_huge {
@@ -139,7 +145,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     fn kind(&self, prot: u32, flags: u32, page: u64, (shared, more): (Flags, Marks)) -> New {
         let (rights, unread) = rights(prot);
         let marks = self.future.with(unread).with(more).with(marks_of(flags));
-        let huge = Order::all().find(|order| order.bytes().get() == page).and_then(Flags::huge);
+        let huge = huge(page);
         let mut kind = rights.with(shared).with(huge.unwrap_or(Flags::NONE));
         if huge.is_some() && flags & MAP_NORESERVE != 0 {
             kind = kind.with(Flags::NORESERVE);
@@ -181,17 +187,21 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         match source {
             Source::Own => {}
             Source::File(file, offset) => tag.moved = self.views.number(file, offset, start)?,
-            Source::Zeros if !new.marks.has(Marks::NO_RESERVE) && !self.may_promise(pages) => {
+            Source::Zeros
+                if new.page == PAGE
+                    && !new.marks.has(Marks::NO_RESERVE)
+                    && !self.may_promise(pages) =>
+            {
                 // Linux makes the file when what lay there is gone.
                 self.take_out(start, end)?;
                 return Err(Errno::NOMEM);
             }
             Source::Zeros => {
-                let file = MemoryFile::zeros(self.mm, end - start)?;
+                let file = MemoryFile::zeros(self.mm, end - start, new.page)?;
                 tag.moved = self.views.number(&file, 0, start)?;
             }
         }
-        if let Err(why) = self.put(at, new.flags, tag) {
+        if let Err(why) = self.put_long(at, &new, tag, source) {
             if new.page > PAGE {
                 // Linux asks for the pool's pages when what lay there is gone.
                 self.take_out(start, end)?;
@@ -203,6 +213,30 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         }
         self.join(start, end);
         Ok(())
+    }
+
+    /// Puts an area in. A file of huge pages becomes as long as the mapping, where that may be
+    /// written.
+    fn put_long(
+        &mut self,
+        at: VaRange,
+        new: &New,
+        tag: Tag,
+        source: Source<'_, MemoryFile<'a, 'm, M, P>>,
+    ) -> Result<(), Errno> {
+        let (file, offset) = match source {
+            Source::File(file, at) if new.page > PAGE && new.flags.has(Flags::WRITE) => (file, at),
+            _ => return self.put(at, new.flags, tag),
+        };
+        let (was, end) = (file.bytes(), offset + at.bytes().get());
+        if end <= was || !end.is_multiple_of(new.page) {
+            return self.put(at, new.flags, tag);
+        }
+        file.resize(end)?;
+        self.put(at, new.flags, tag).or_else(|why| {
+            file.resize(was)?;
+            Err(why)
+        })
     }
 
     /// Takes out whatever lies in a range; there may be nothing.
@@ -285,17 +319,4 @@ fn marks_of(flags: u32) -> Marks {
     mark(MAP_GROWSDOWN, Marks::GROWS_DOWN)
         .with(mark(MAP_LOCKED, Marks::LOCKED))
         .with(mark(MAP_NORESERVE, Marks::NO_RESERVE))
-}
-
-/// Bytes of a page of what is asked for.
-fn page_bytes(flags: u32) -> Result<u64, Errno> {
-    if flags & MAP_HUGETLB == 0 {
-        return Ok(PAGE);
-    }
-    let order = match flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK {
-        0 => Some(Order::SIZE_2M),
-        log => log.checked_sub(PAGE.trailing_zeros()).and_then(|order| Order::new(order as u8)),
-    };
-    let of_pool = order.filter(|order| Flags::huge(*order).is_some());
-    of_pool.map(|order| order.bytes().get()).ok_or(Errno::INVAL)
 }

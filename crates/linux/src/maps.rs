@@ -7,6 +7,7 @@
 //!
 //! A file's device is that of the memory that has no mount, as in Linux.
 
+use crate::pages::POOLED;
 use crate::process::Process;
 use crate::vma::{Marks, Vma};
 use core::fmt::{self, Write};
@@ -62,7 +63,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return Some(view.file.name());
         }
         if vma.is_huge() {
-            return Some("/anon_hugepage (deleted)");
+            return Some(POOLED);
         }
         if vma.start() < self.heap_end && vma.end() > heap {
             return Some("[heap]");

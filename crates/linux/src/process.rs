@@ -249,7 +249,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let replaced = self.leaving(at.start().get(), at.end().get());
         let page = self.view(&Vma { range: at, flags, tag }).map(|v| v.page(at.start().get()));
         let (place, bytes, tag) = (Place::Fixed(at.start()), at.bytes(), tag.word());
-        let request = MapRequest { place, bytes, flags: flags.without(Flags::OBJECT), tag };
+        // The size of an object's pages is the object's.
+        let objects = Flags::OBJECT.with(Flags::HUGE_2M).with(Flags::HUGE_1G);
+        let flags = if page.is_some() { flags.without(objects) } else { flags };
+        let request = MapRequest { place, bytes, flags, tag };
         match page {
             None => self.mm.map(self.space, &request)?,
             Some(page) => self.mm.map_object(self.space, &request, page)?,

@@ -41,6 +41,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Whether the page at an address of a vma is the file's own, and no copy of it.
     pub(crate) fn is_files(&self, vma: &Vma, addr: u64, frame: Frame) -> bool {
         let Some(view) = self.view(vma) else { return false };
+        if vma.is_huge() {
+            return vma.is_shared(); // such a file shows its pages to programs alone
+        }
         let (object, page) = view.page(addr);
         let page = self.mm.object_page(object, page, Access::Read);
         page.is_ok_and(|page| page.is_some_and(|page| page.frame() == frame))

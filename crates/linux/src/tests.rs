@@ -16,6 +16,7 @@ use linux_raw_sys::errno::{EACCES, ENOENT};
 use linux_raw_sys::general::*;
 
 mod fcntl;
+mod pooled;
 mod seal;
 mod size;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::MemoryFile;
-use linux_raw_sys::errno::{EACCES, EFBIG, EOPNOTSUPP, EOVERFLOW};
+use linux_raw_sys::errno::{EACCES, EFBIG, ENODEV, EOPNOTSUPP, EOVERFLOW};
 
 pub(super) type F<'a, 'm> = MemoryFile<'a, 'm, Sim, X86_64<4>>;
 
@@ -27,7 +27,7 @@ pub(super) fn show<'a, 'm>(
     assert_eq!(done, Ok(at));
 }
 /// Loads a byte as the program would.
-fn load(process: &mut P<'_, '_>, sim: &Sim, addr: u64) -> Result<u64, Signal> {
+pub(super) fn load(process: &mut P<'_, '_>, sim: &Sim, addr: u64) -> Result<u64, Signal> {
     process.manager().switch(Some(process.space())).unwrap();
     for _ in 0..8 {
         match sim.user_load(Va::new(addr), 1) {
@@ -414,7 +414,11 @@ fn files_look_at_their_arguments() {
             (MFD_NOEXEC_SEAL | MFD_EXEC, inval),
             (0x20, inval),
             (1 << MFD_HUGE_SHIFT, inval),
-            (MFD_HUGETLB, Err(Errno::NOSYS)),
+            (MFD_HUGETLB, Ok(0)),
+            (MFD_HUGETLB | 30 << MFD_HUGE_SHIFT, Ok(0)),
+            (MFD_HUGETLB | 22 << MFD_HUGE_SHIFT, Err(Errno(ENODEV))),
+            (MFD_HUGETLB | 63 << MFD_HUGE_SHIFT, Err(Errno(ENODEV))),
+            (MFD_HUGETLB | 0x20, inval),
         ] {
             assert_eq!(make(b"", flags), answer, "{flags:#x}");
         }

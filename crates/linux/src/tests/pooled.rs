@@ -1,0 +1,153 @@
+//! Files of huge pages: what is reserved, who reads what, and where a file ends.
+
+use super::shared::{F, load};
+use super::*;
+use linux_raw_sys::errno::{EOPNOTSUPP, EOVERFLOW};
+
+const SHARED: u32 = MAP_SHARED | MAP_FIXED;
+const COPIED: u32 = MAP_PRIVATE | MAP_FIXED;
+const NOMEM: Result<u64, Errno> = Err(Errno::NOMEM);
+const INVAL: Result<u64, Errno> = Err(Errno::INVAL);
+
+/// A file of so many huge pages, and a pool of as many as are asked for.
+fn file<'a, 'm>(process: &P<'a, 'm>, pages: u64, pooled: u64) -> F<'a, 'm> {
+    let pool = "hugepages/hugepages-2048kB/nr_hugepages";
+    let mm = process.manager();
+    sys::write(mm, pool, &format!("{pooled}\n")).unwrap();
+    let file = F::memfd(mm, b"f", MFD_HUGETLB | MFD_ALLOW_SEALING).unwrap();
+    assert_eq!(file.ftruncate((pages * HUGE) as i64), Ok(0));
+    file
+}
+fn at(nth: u64) -> u64 {
+    BASE + nth * HUGE
+}
+/// Maps so many of its pages from page `from` on at the `place`-th huge page.
+fn show<'a, 'm>(
+    p: &mut P<'a, 'm>,
+    (place, pages): (u64, u64),
+    (file, from): (&F<'a, 'm>, u64),
+    flags: u32,
+) -> Result<u64, Errno> {
+    p.mmap(at(place), pages * HUGE, RW, flags, Some(file), from * HUGE)
+}
+/// Maps less than a page, from a byte on.
+fn part<'a, 'm>(p: &mut P<'a, 'm>, file: &F<'a, 'm>, from: u64) -> Result<u64, Errno> {
+    p.mmap(at(4), PAGE, RW, SHARED, Some(file), from)
+}
+/// Total, free, reserved.
+#[track_caller]
+fn pooled(process: &P<'_, '_>, expect: [u64; 3]) {
+    let pool = process.manager().pool(foliant_units::Order::SIZE_2M).unwrap();
+    assert_eq!([pool.nr_hugepages, pool.free_hugepages, pool.resv_hugepages], expect);
+}
+fn bus(nth: u64) -> Signal {
+    Signal { number: SIGBUS, code: BUS_ADRERR, addr: at(nth) }
+}
+
+#[test]
+fn pages_of_a_file_are_reserved_where_it_is_mapped_and_are_its_own() {
+    with(|p, sim| {
+        let file = file(p, 2, 5);
+        assert_eq!((file.page_bytes(), file.bytes()), (HUGE, 2 * HUGE));
+        pooled(p, [5, 5, 0]);
+        assert_eq!(show(p, (0, 2), (&file, 0), SHARED), Ok(at(0)));
+        pooled(p, [5, 5, 2]);
+        assert_eq!(show(p, (4, 2), (&file, 0), SHARED | MAP_HUGETLB), Ok(at(4)));
+        pooled(p, [5, 5, 2]);
+        assert_eq!(show(p, (8, 2), (&file, 0), COPIED), Ok(at(8)));
+        pooled(p, [5, 5, 4]);
+        assert_eq!(store(p, sim, at(0), 7), Ok(()));
+        assert_eq!([0, 4, 8].map(|nth| load(p, sim, at(nth))), [Ok(7); 3]);
+        pooled(p, [5, 4, 3]);
+        assert_eq!(store(p, sim, at(8), 9), Ok(()));
+        assert_eq!([0, 4, 8].map(|nth| load(p, sim, at(nth))), [Ok(7), Ok(7), Ok(9)]);
+        pooled(p, [5, 3, 2]);
+        // A child shares the file, and has the copy until it is written to.
+        let mut child = p.fork().unwrap();
+        assert_eq!([0, 8].map(|nth| load(&mut child, sim, at(nth))), [Ok(7), Ok(9)]);
+        assert_eq!(store(&mut child, sim, at(4) + 1, 5), Ok(()));
+        assert_eq!(load(p, sim, at(0) + 1), Ok(5));
+        p.manager().switch(Some(p.space())).unwrap();
+        child.end().unwrap();
+        assert_eq!(p.munmap(at(0), 12 * HUGE), Ok(0));
+        pooled(p, [5, 4, 1]); // the page that the file has, and the one that it has yet to get
+        drop(file);
+        pooled(p, [5, 5, 0]);
+    });
+}
+
+#[test]
+fn a_file_of_huge_pages_is_cut_at_huge_pages_alone() {
+    with(|p, sim| {
+        let file = file(p, 2, 4);
+        let (page, huge) = (PAGE as i64, HUGE as i64);
+        assert_eq!(file.ftruncate(huge + page), INVAL);
+        assert_eq!(show(p, (0, 2), (&file, 0), SHARED), Ok(at(0)));
+        assert_eq!([0, 1].map(|nth| store(p, sim, at(nth), 7)), [Ok(()); 2]);
+        assert_eq!(file.fallocate(3, page, 2 * huge - page), Ok(0));
+        assert_eq!([0, 1].map(|nth| load(p, sim, at(nth))), [Ok(7), Ok(0)], "whole pages went");
+        assert_eq!(file.fallocate(0, 0, 4 * huge), Err(Errno(EOPNOTSUPP)));
+        assert_eq!(p.madvise(at(0), PAGE, MADV_REMOVE), Ok(0));
+        assert_eq!(load(p, sim, at(0)), Ok(7));
+        assert_eq!(p.madvise(at(0), HUGE, MADV_REMOVE), Ok(0));
+        assert_eq!(load(p, sim, at(0)), Ok(0));
+        assert_eq!(file.ftruncate(huge), Ok(0));
+        assert_eq!(load(p, sim, at(1)), Err(bus(1)));
+        assert_eq!([p.munmap(at(0), PAGE), p.mprotect(at(0), PAGE, PROT_READ)], [INVAL; 2]);
+        // Offsets too. What lay there is gone by then, as with Linux.
+        assert_eq!(part(p, &file, 0), Ok(at(4)), "whole pages are mapped");
+        assert_eq!(p.vma(at(4)).map(|vma| vma.range.bytes().get()), Some(HUGE));
+        assert_eq!(part(p, &file, PAGE), INVAL);
+        assert_eq!(p.vma(at(4)), None);
+        assert_eq!(part(p, &file, (1 << 63) - HUGE), Err(Errno(EOVERFLOW)));
+        assert_eq!(p.mmap(at(4) + PAGE, HUGE, RW, SHARED, Some(&file), 0), INVAL);
+        let anywhere = p.mmap(PAGE, PAGE, RW, MAP_SHARED, Some(&file), 0).unwrap();
+        assert!(anywhere.is_multiple_of(HUGE), "{anywhere:#x}");
+    });
+}
+
+#[test]
+fn a_file_grows_to_what_is_mapped_of_it_if_the_pool_has_so_much() {
+    with(|p, sim| {
+        let file = file(p, 0, 3);
+        assert_eq!(p.mmap(at(0), HUGE, PROT_READ, SHARED, Some(&file), 0), Ok(at(0)));
+        assert_eq!(file.bytes(), 0, "nobody could write there");
+        assert_eq!(load(p, sim, at(0)), Err(bus(0)));
+        assert_eq!(show(p, (0, 4), (&file, 0), SHARED), NOMEM);
+        assert_eq!((file.bytes(), p.vma(at(0))), (0, None), "what lay there is gone");
+        assert_eq!(show(p, (0, 4), (&file, 0), SHARED | MAP_NORESERVE), Ok(at(0)));
+        assert_eq!(file.bytes(), 4 * HUGE);
+        pooled(p, [3, 3, 0]);
+        assert_eq!([0, 1, 2].map(|nth| store(p, sim, at(nth), 1)), [Ok(()); 3]);
+        assert_eq!(store(p, sim, at(3), 1), Err(bus(3)), "the pool has no page left");
+        assert_eq!(file.add_seals(F_SEAL_FUTURE_WRITE), Ok(0));
+        assert_eq!(show(p, (8, 1), (&file, 0), SHARED), Err(Errno::PERM));
+        assert_eq!(file.fallocate(3, 0, HUGE as i64), Err(Errno::PERM));
+    });
+}
+
+#[test]
+fn shared_memory_of_a_pool_has_a_file_that_nobody_asked_for() {
+    with(|p, sim| {
+        let _pool = file(p, 0, 2);
+        let flags = SHARED | MAP_ANONYMOUS | MAP_HUGETLB;
+        assert_eq!(p.mmap(at(0), 3 * HUGE, RW, flags, None, 0), NOMEM);
+        assert_eq!(p.mmap(at(0), PAGE, RW, flags, None, 0), Ok(at(0)));
+        pooled(p, [2, 2, 1]);
+        let mut child = p.fork().unwrap();
+        assert_eq!(load(&mut child, sim, at(0)), Ok(0));
+        assert_eq!(store(&mut child, sim, at(0), 7), Ok(()));
+        assert_eq!(load(p, sim, at(0)), Ok(7));
+        p.manager().switch(Some(p.space())).unwrap();
+        child.end().unwrap();
+        let (mut maps, mut status) = (String::new(), String::new());
+        p.maps(&mut maps).unwrap();
+        assert!(
+            maps.contains(" rw-s 00000000 00:01 ") && maps.contains("/anon_hugepage (deleted)")
+        );
+        p.status(&mut status).unwrap();
+        assert!(status.contains("HugetlbPages:\t    2048 kB\n"), "{status}");
+        assert_eq!(p.munmap(at(0), HUGE), Ok(0));
+        pooled(p, [2, 2, 0]);
+    });
+}
