@@ -39,7 +39,7 @@ const RELAXING: &[&str] = &[
 ];
 
 /// What a manager can be asked for, and no scene of the explorer asks for, with the reason.
-const UNEXPLORED: [(&str, &str); 12] = [
+const UNEXPLORED: [(&str, &str); 15] = [
     ("new", "nobody else knows the manager yet"),
     ("describe_all", "before anybody else knows it"),
     ("machine", "what it was made of"),
@@ -49,6 +49,9 @@ const UNEXPLORED: [(&str, &str); 12] = [
     ("spaces", "nobody is at work, as for `audit`"),
     ("objects", "nobody is at work, as for `audit`"),
     ("frame", "where a page is that is kept"),
+    ("read", "bytes of a page that is kept"),
+    ("write", "bytes of a page that is kept"),
+    ("is_shared_writable", "its caller keeps mappings of the object from beginning meanwhile"),
     ("collapse_object", "`collapse` in the object's space, behind what a punch does to programs"),
     ("leaves", "`walk` goes the same way"),
     ("idle", "a count, of sizes that the manager chooses; the explorer's switches are others"),

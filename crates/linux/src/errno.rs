@@ -1,7 +1,7 @@
 //! A call's refusal, as a number of Linux's.
 
 use core::{error, fmt};
-use foliant::manager::SpaceError;
+use foliant::manager::{NoPage, SpaceError};
 use foliant::space::{MapError, RangeError, RemapError};
 use linux_raw_sys::errno;
 
@@ -75,6 +75,17 @@ impl From<RemapError> for Errno {
             RemapError::Map(why) => why.into(),
             RemapError::Several(_) => Errno::FAULT,
             RemapError::Overlap(_) => Errno::INVAL,
+        }
+    }
+}
+impl From<NoPage> for Errno {
+    fn from(why: NoPage) -> Errno {
+        match why {
+            NoPage::NoObject => Errno(errno::ESRCH),
+            NoPage::Beyond(_) => Errno(errno::EFBIG),
+            NoPage::Broken(_) => Errno(errno::EIO),
+            NoPage::Huge(_) => Errno::INVAL,
+            NoPage::NoMemory | NoPage::OverLimit(_) => Errno::NOMEM,
         }
     }
 }

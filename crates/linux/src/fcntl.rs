@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   SEAL                   more seals
-//!   SHRINK, GROW           another length; GROW also fallocate beyond the end
-//!   WRITE                  shared mappings that may be written, holes; refused while one is there
+//!   SHRINK, GROW           another length; GROW also fallocate and bytes written beyond the end
+//!   WRITE                  shared mappings that may be written, refused while one is there; bytes
+//!                          written, holes
 //!   FUTURE_WRITE           the same, and those that are there stay
 //!   EXEC                   another mode; of a file that may be executed it brings all but SEAL
 //! ```

@@ -13,21 +13,22 @@
 //! - M2. The object has room for the pages that the length touches, as far as any object has. The
 //!   length of a file of huge pages is whole pages.
 //!
-//! **Locking.** Calls that change a file's length or seals are made one after the other, as under
-//! the lock of Linux's inode. All others may run beside them.
+//! **Locking.** Calls that change a file's length or seals, or write its bytes, are made one after
+//! the other, as under the lock of Linux's inode. All others may run beside them.
 //!
-//! **Not here**: descriptors and their rights; `read` and `write`, for which the manager has
-//! [`object_page`](Manager::object_page); seals (`fcntl`); memory that is promised to a file.
+//! **Not here**: descriptors and their rights; bytes (`bytes`) and seals (`fcntl`) of files; memory
+//! that is promised to a file.
 
 use crate::errno::Errno;
 use crate::fcntl::{ANY_WRITE, Seals};
-use crate::pages::{PAGE, POOLED, huge, of_pool};
+use crate::pages::{PAGE, POOLED, huge, of_pool, page_align};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::cmp::Ordering::{Equal, Greater, Less};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use foliant::manager::{NoPage, ObjectPage};
 use foliant::object::ObjectRequest;
 use foliant::space::{Flags, ObjectId, RangeError};
 use foliant::table::{Half, Paging};
@@ -142,7 +143,7 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         Ok(0)
     }
 
-    /// Makes it so many bytes long. Pages beyond are gone, private copies too.
+    /// Makes it so many bytes long. What lies beyond is gone, with private copies of pages beyond.
     pub fn ftruncate(&self, bytes: i64) -> Result<u64, Errno> {
         let bytes = u64::try_from(bytes).map_err(|_| Errno::INVAL)?;
         if !bytes.is_multiple_of(self.cut()) {
@@ -157,6 +158,11 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
             return Err(Errno::PERM);
         }
         self.resize(bytes)?;
+        // Where it becomes longer, what programs wrote behind the end in its page shows, as in
+        // Linux.
+        if kept != F_SEAL_GROW {
+            self.clear_ends(bytes, page_align(bytes));
+        }
         Ok(0)
     }
     /// What its length is a multiple of (M2).
@@ -164,9 +170,17 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         if self.0.page > PAGE { self.0.page } else { 1 }
     }
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), RangeError> {
-        self.0.mm.resize_object(self.object(), room::<P>(bytes))?;
-        self.0.bytes.store(bytes, Ordering::Relaxed);
+        self.make_room(bytes)?;
+        self.set_bytes(bytes);
         Ok(())
+    }
+    /// Gives the object room for so many bytes, as far as any has (M2).
+    pub(crate) fn make_room(&self, bytes: u64) -> Result<(), RangeError> {
+        self.0.mm.resize_object(self.object(), room::<P>(bytes))
+    }
+    /// Sets the length, for which there is room.
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        self.0.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Makes a file longer, or drops what lies in a range. Nothing is promised to it: its pages
@@ -194,7 +208,7 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         }
         Ok(0)
     }
-    /// Drops the pages that lie in a range of bytes as a whole.
+    /// Makes zeros of a range of bytes: the pages that lie in it as a whole are dropped.
     pub(crate) fn punch(&self, start: u64, end: u64) -> Result<(), Errno> {
         if self.has_seal(ANY_WRITE) {
             return Err(Errno::PERM);
@@ -207,13 +221,21 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         if from < to.min(most) {
             self.0.mm.punch_object(self.object(), from, to.min(most))?;
         }
+        self.clear_ends(start, end);
         Ok(())
     }
 
+    /// The page with this number, to be read or written; no page stands for zeros.
+    pub(crate) fn page(
+        &self,
+        page: u64,
+        access: Access,
+    ) -> Result<Option<ObjectPage<'a, 'm, M, P>>, NoPage> {
+        self.0.mm.object_page(self.object(), Pages::new(page), access)
+    }
     /// Whether it has the page with this number.
     pub(crate) fn has(&self, page: u64) -> bool {
-        let page = self.0.mm.object_page(self.object(), Pages::new(page), Access::Read);
-        page.is_ok_and(|page| page.is_some())
+        self.page(page, Access::Read).is_ok_and(|page| page.is_some())
     }
 }
 

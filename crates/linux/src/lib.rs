@@ -24,7 +24,7 @@
 //! **Locking.** A call that changes areas takes `&mut self`, as Linux takes a process's `mmap_lock`
 //! to write. [`Process::fault`] takes `&self`, as faults run beside each other; a first write to an
 //! area wants `&mut self` and says so ([`Fault::Alone`]). Calls that change the length of a
-//! [`MemoryFile`] are made one after the other.
+//! [`MemoryFile`], or write to it, are made one after the other.
 //!
 //! **Which Linux.** 6.18: neighbours are joined as since 6.15, and a move may take several areas
 //! along as since 6.17.
@@ -36,11 +36,11 @@
 //! | call | here |
 //! |---|---|
 //! | `mmap` of a file | of one in memory, whose descriptor the embedder looked up; any process may read and write it |
-//! | `mmap` of a file from 2^47 bytes on | ENOMEM |
+//! | `mmap` of a file from 2^47 bytes on | ENOMEM; `pwrite` there is EFBIG |
 //! | `fallocate` of a file of huge pages | holes alone, of whole pages; EOPNOTSUPP else |
 //! | `mmap` of a file of huge pages beyond its end, read only | reserves nothing there |
+//! | `pread` of a file of huge pages | EINVAL |
 //! | `fallocate` | promises no memory: pages come as they are touched |
-//! | `ftruncate`, `fallocate`, `MADV_REMOVE` inside of a page | the page's bytes stay; Linux clears them |
 //! | `madvise` `MADV_COLLAPSE` of a file | EINVAL |
 //! | `mmap` with `MAP_DROPPABLE` | as private memory that is never dropped |
 //! | `mmap` that only executes | may be read, as on a processor without protection keys |
@@ -56,7 +56,7 @@
 //! | `khugepaged/*` | not there yet |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
-//! | `read` and `write` of a file in memory, System V's calls | not there yet |
+//! | System V's calls | not there yet |
 //! | `remap_file_pages`, `userfaultfd` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -65,6 +65,7 @@ extern crate alloc;
 
 mod access;
 mod advise;
+mod bytes;
 pub mod controls;
 mod errno;
 mod family;

@@ -15,6 +15,7 @@ use foliant_units::{Bytes, Pages, Va};
 use linux_raw_sys::errno::{EACCES, ENOENT};
 use linux_raw_sys::general::*;
 
+mod bytes;
 mod fcntl;
 mod pooled;
 mod seal;

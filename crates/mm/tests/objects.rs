@@ -98,6 +98,47 @@ fn what_one_program_writes_the_other_one_reads() {
 }
 
 #[test]
+fn what_the_kernel_writes_beside_a_program_leaves_the_other_bytes_of_a_word() {
+    let sim = machine(2);
+    let mm = online(&sim);
+    let (of, a) = (object(&mm, 2), mm.create(None).unwrap());
+    map(&mm, a, (0, 2), (of, 0), SHARED);
+    let kept = mm.object_page(of, pages(1), Access::Write).unwrap().expect("it is made");
+    let last = at(1) + PAGE - 1;
+    let rounds = 1..=2000u64;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run(&sim, &mm, 1, a, || {
+                for round in rounds.clone() {
+                    while sim.user_store(Va::new(last), 1, round).is_err() {
+                        mm.fault(a, Va::new(last), Access::Write);
+                    }
+                    assert_eq!(
+                        sim.user_load(Va::new(last), 1),
+                        Ok(round & 0xff),
+                        "nothing is lost"
+                    );
+                }
+            })
+        });
+        for round in rounds.clone() {
+            let bytes = [round as u8; 6];
+            kept.write(Bytes::new(PAGE - 7), &bytes);
+            let mut seen = [0; 9];
+            kept.read(Bytes::new(PAGE - 8), &mut seen);
+            assert_eq!((seen[0], &seen[1..7], seen[8]), (0, &bytes[..], 0), "up to its end");
+        }
+    });
+    let mut whole = vec![7; PAGE as usize];
+    kept.read(Bytes::new(0), &mut whole);
+    assert!(whole[..PAGE as usize - 7].iter().all(|byte| *byte == 0));
+    let text: Vec<u8> = (0..21).collect();
+    kept.write(Bytes::new(5), &text);
+    kept.read(Bytes::new(0), &mut whole);
+    assert_eq!((&whole[..5], &whole[5..26], &whole[26..32]), (&[0; 5][..], &text[..], &[0; 6][..]));
+}
+
+#[test]
 fn a_private_page_is_copied_when_it_is_written() {
     let sim = machine(2);
     let mm = online(&sim);

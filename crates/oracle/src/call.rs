@@ -72,6 +72,8 @@ pub enum Name {
     Ftruncate,
     Fallocate,
     Fcntl,
+    Pread,
+    Pwrite,
     Load,
     Store,
     Fork,
@@ -90,7 +92,7 @@ pub(crate) const FIRST_FILE: u64 = 3;
 
 impl Name {
     /// All of them.
-    pub const ALL: [Name; 22] = [
+    pub const ALL: [Name; 24] = [
         Name::Mmap,
         Name::Munmap,
         Name::Mprotect,
@@ -109,12 +111,15 @@ impl Name {
         Name::Ftruncate,
         Name::Fallocate,
         Name::Fcntl,
+        Name::Pread,
+        Name::Pwrite,
         Name::Load,
         Name::Store,
         Name::Fork,
         Name::Exit,
     ];
-    /// Linux's number, where it is a system call that takes its arguments as they are.
+    /// Linux's number, where it is a system call. Those that move bytes take a buffer in the place
+    /// of their second argument.
     pub fn number(self) -> Option<u32> {
         Some(match self {
             Name::Mmap => linux::__NR_mmap,
@@ -134,6 +139,8 @@ impl Name {
             Name::Ftruncate => linux::__NR_ftruncate,
             Name::Fallocate => linux::__NR_fallocate,
             Name::Fcntl => linux::__NR_fcntl,
+            Name::Pread => linux::__NR_pread64,
+            Name::Pwrite => linux::__NR_pwrite64,
             Name::ClearRefs | Name::Load | Name::Store | Name::Fork | Name::Exit => return None,
         })
     }
@@ -150,7 +157,7 @@ impl Name {
             | Name::Msync
             | Name::Mseal
             | Name::Fcntl => 3,
-            Name::Fallocate => 4,
+            Name::Fallocate | Name::Pread | Name::Pwrite => 4,
             Name::Mremap => 5,
             Name::Mmap => 6,
         }
@@ -219,6 +226,8 @@ pub enum Answer {
     Word(u64),
     /// A `mincore` went through: whether each page is there.
     Pages(Vec<u8>),
+    /// A `pread` went through: what it read.
+    Bytes(Vec<u8>),
     /// With a signal: its number, code and address.
     Signal(u32, u32, u64),
 }
@@ -230,6 +239,12 @@ impl fmt::Display for Answer {
                 let text: String =
                     pages.iter().map(|page| if page & 1 != 0 { '#' } else { '.' }).collect();
                 write!(f, "pages {text}")
+            }
+            Answer::Bytes(bytes) => {
+                let runs = bytes.chunk_by(|one, next| one == next);
+                let runs: Vec<String> =
+                    runs.map(|run| format!("{} of {:#04x}", run.len(), run[0])).collect();
+                write!(f, "{} bytes: {}", bytes.len(), runs.join(", "))
             }
             Answer::Word(word) if word.wrapping_neg() < 4096 && word != 0 => {
                 let text = std::io::Error::from_raw_os_error(word.wrapping_neg() as i32);

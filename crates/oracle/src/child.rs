@@ -31,9 +31,9 @@ use std::time::Duration;
 /// heap begins beside no data.
 pub(crate) const DATA: u64 = 0x20_0000_0000;
 const CODE: u64 = 0x21_0000_0000;
-/// Bytes of data: requests and answers, room for a `mincore`, the stack.
+/// Bytes of data: requests and answers, a buffer, the stack.
 const DATA_BYTES: u64 = 0x8000;
-/// Where `mincore` puts its bytes.
+/// Where calls put bytes, and take them from.
 pub(crate) const BUFFER: u64 = DATA + 0x1000;
 /// How many of them there is room for.
 pub(crate) const BUFFER_BYTES: u64 = 0x2000;
@@ -232,8 +232,9 @@ pub(crate) struct Child {
 impl Child {
     fn new(pid: u32, line: UnixStream) -> io::Result<Child> {
         line.set_read_timeout(Some(PATIENCE))?;
-        let open = |name: &str| File::open(format!("/proc/{pid}/{name}"));
-        Ok(Child { pid, line, mem: open("mem")?, pagemap: open("pagemap")? })
+        let path = |name: &str| format!("/proc/{pid}/{name}");
+        let mem = File::options().read(true).write(true).open(path("mem"))?;
+        Ok(Child { pid, line, mem, pagemap: File::open(path("pagemap"))? })
     }
     /// Has a request carried out.
     pub(crate) fn ask(&mut self, what: u64, args: [u64; 6], descriptor: u64) -> io::Result<Reply> {
@@ -253,6 +254,10 @@ impl Child {
     /// Reads its memory.
     pub(crate) fn read(&self, addr: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.mem.read_exact_at(bytes, addr)
+    }
+    /// Writes its memory.
+    pub(crate) fn put(&self, addr: u64, bytes: &[u8]) -> io::Result<()> {
+        self.mem.write_all_at(bytes, addr)
     }
     /// What the kernel says of the pages from an address on, a word for each.
     pub(crate) fn pagemap(&self, addr: u64, words: &mut [u8]) -> io::Result<()> {

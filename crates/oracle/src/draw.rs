@@ -5,6 +5,7 @@
 //! takes.
 
 use crate::call::{Arg, Base, Call, FILES, FIRST_FILE, Name};
+use crate::side::WORDS;
 use foliant_linux::raw::general::*;
 use foliant_sim::Rng;
 
@@ -12,7 +13,7 @@ const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 
 /// How often each call is drawn, in about two hundred.
-const WEIGHTS: [(u64, Name); 22] = [
+const WEIGHTS: [(u64, Name); 24] = [
     (30, Name::Mmap),
     (14, Name::Munmap),
     (20, Name::Mprotect),
@@ -31,6 +32,8 @@ const WEIGHTS: [(u64, Name); 22] = [
     (6, Name::Ftruncate),
     (6, Name::Fallocate),
     (2, Name::Fcntl),
+    (4, Name::Pread),
+    (5, Name::Pwrite),
     (20, Name::Load),
     (36, Name::Store),
     (3, Name::Fork),
@@ -182,14 +185,19 @@ impl Draw {
                 let seals = self.pick(&[1, 2, 4, 8, 8, 16, 16, 32, 6, 12, 24, 63, 64, 0]);
                 vec![self.descriptor(), word(command), word(seals)]
             }
+            Name::Pread => self.moved(0),
+            Name::Pwrite => {
+                let byte = 1 + self.below(255);
+                self.moved(byte)
+            }
             Name::Load => vec![self.byte()],
             Name::Store => vec![self.byte(), Arg::Word(1 + self.below(255))],
             Name::Munlockall | Name::Fork | Name::Exit => Vec::new(),
         }
     }
-    /// A byte's address, one of the first eight of its page.
+    /// A byte's address, in one of the words of its page that are looked at.
     fn byte(&mut self) -> Arg {
-        let more = self.below(8);
+        let more = self.pick(&[0, 0, 0, WORDS[1], WORDS[2]]) + self.below(8);
         match self.addr() {
             Arg::Addr(base, bytes) => Arg::Addr(base, bytes + more as i64),
             Arg::Word(word) => Arg::Word(word.wrapping_add(more) & ((1 << 47) - 1)),
@@ -203,14 +211,32 @@ impl Draw {
         }
         Arg::Word(FIRST_FILE + self.below(FILES.len() as u64))
     }
-    /// A length of a file. What becomes of bytes behind the end in the last page is not looked at.
+    /// A length of a file. Many end in the middle of a word that is looked at.
     fn file_bytes(&mut self) -> u64 {
         let pages = self.below(32) * PAGE;
         match self.below(40) {
             0 => self.pick(&[u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 46]),
-            1..=6 => pages + 100,
+            1..=12 => pages + 100,
+            13..=15 => pages + PAGE - 4,
             _ => pages,
         }
+    }
+    /// What `pread` and `pwrite` take: the second argument stands for a buffer, and says what is in
+    /// it.
+    fn moved(&mut self, byte: u64) -> Vec<Arg> {
+        let page = self.below(30) * PAGE;
+        let offset = match self.below(60) {
+            0 => self.pick(&[u64::MAX, 1 << 63, (1 << 63) - 1, (1 << 63) - 20]),
+            1..=20 => page + self.pick(&[4, 96, 99, 100, 101, PAGE - 4]),
+            _ => page,
+        };
+        let bytes = match self.below(20) {
+            0 => 0,
+            1..=8 => PAGE * (1 + self.below(2)),
+            9..=14 => self.pick(&[4, 100, PAGE - 96, PAGE + 100, 2 * PAGE - 4]),
+            _ => 1 + self.below(2 * PAGE),
+        };
+        vec![self.descriptor(), Arg::Word(byte), Arg::Word(bytes), Arg::Word(offset)]
     }
     fn allocate(&mut self) -> Vec<Arg> {
         let mode = self.pick(&[0, 0, 1, 3, 3, 3, 3, 3, 3, 2, 7, 8, 0x10, 0x40, 0x100]);
@@ -220,7 +246,7 @@ impl Draw {
             1..=3 => page + 100,
             _ => page,
         };
-        let end = page + (1 + self.below(10)) * PAGE;
+        let end = page + (1 + self.below(10)) * PAGE + self.pick(&[0, 0, 0, 100]);
         let bytes = match self.below(30) {
             0 => 0,
             1 => u64::MAX,

@@ -2,7 +2,7 @@
 
 use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
 use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program};
-use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, size_of};
+use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, WORDS, size_of};
 use std::io;
 use std::ops::Range;
 
@@ -108,6 +108,12 @@ impl Side for Host {
                 return Ok(Answer::Word(word));
             }
             Name::Mincore => args[2] = BUFFER,
+            Name::Pread => args[1] = BUFFER,
+            Name::Pwrite => {
+                let bytes = vec![args[1] as u8; args[2].min(BUFFER_BYTES) as usize];
+                self.children[who].put(BUFFER, &bytes)?;
+                args[1] = BUFFER;
+            }
             _ => {}
         }
         let child = &mut self.children[who];
@@ -124,6 +130,11 @@ impl Side for Host {
             let mut pages = vec![0; (args[1].div_ceil(4096)).min(BUFFER_BYTES) as usize];
             child.read(BUFFER, &mut pages)?;
             return Ok(Answer::Pages(pages));
+        }
+        if call.name == Name::Pread && reply.result <= BUFFER_BYTES {
+            let mut bytes = vec![0; reply.result as usize];
+            child.read(BUFFER, &mut bytes)?;
+            return Ok(Answer::Bytes(bytes));
         }
         Ok(Answer::Word(reply.result))
     }
@@ -158,8 +169,10 @@ impl Side for Host {
             let mut bytes: [u8; 8] = word.try_into().expect("eight bytes");
             let mut page = PageSeen::of(u64::from_le_bytes(bytes));
             if page.is_there() && area.is_readable() {
-                child.read(of.start + nth as u64 * 4096, &mut bytes)?;
-                page.word = u64::from_le_bytes(bytes);
+                for (seen, at) in page.words.iter_mut().zip(WORDS) {
+                    child.read(of.start + nth as u64 * 4096 + at, &mut bytes)?;
+                    *seen = u64::from_le_bytes(bytes);
+                }
             }
             pages.push(page);
         }

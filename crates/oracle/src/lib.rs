@@ -25,9 +25,10 @@
 //! punches the others find.
 //!
 //! **Which differences are not seen.** Linux maps pages of a file around one that is read; as long
-//! as the manager does not, more may be there on Linux's side. Bytes of files behind the first
-//! eight of a page. How full the host's memory is, and what khugepaged does meanwhile; both sides
-//! have the same switches of folio sizes, and are asked for contents and presence, not for sizes.
+//! as the manager does not, more may be there on Linux's side. Of a page three words are looked at,
+//! and all of its bytes where a call reads them. How full the host's memory is, and what khugepaged
+//! does meanwhile; both sides have the same switches of folio sizes, and are asked for contents and
+//! presence, not for sizes.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod call;

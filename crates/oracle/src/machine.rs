@@ -1,7 +1,7 @@
 //! The other side: the crate `foliant-linux` on the simulated machine.
 
 use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
-use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, size_of};
+use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, WORDS, size_of};
 use foliant::manager::Setup;
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Policy};
@@ -159,7 +159,7 @@ impl<'a, 'm> Machine<'a, 'm> {
         Err(Failed::Ours(format!("an access to {addr:#x} never got through")))
     }
 
-    /// The word at the beginning of a page that is there. A translation from before the page could
+    /// A word of a page that is there. A translation from before the page could
     /// be read ends with a fault.
     fn word(&self, process: &Process<'_, '_, Sim, Format>, va: Va) -> Result<u64, Failed> {
         for _ in 0..FAULTS_MAX {
@@ -192,6 +192,18 @@ impl<'a, 'm> Machine<'a, 'm> {
             Name::Fallocate => {
                 let file = file(a).ok_or(Errno::BADF)?;
                 file.fallocate(b as u32, c as i64, d as i64)?
+            }
+            // Linux asks so before it looks for the file.
+            Name::Pread | Name::Pwrite if (d as i64) < 0 => return Err(Errno::INVAL),
+            Name::Pread => {
+                let mut bytes = vec![0; c as usize];
+                let read = file(a).ok_or(Errno::BADF)?.pread(&mut bytes, d as i64)?;
+                bytes.truncate(read as usize);
+                return Ok(Answer::Bytes(bytes));
+            }
+            Name::Pwrite => {
+                let bytes = vec![b as u8; c as usize];
+                file(a).ok_or(Errno::BADF)?.pwrite(&bytes, d as i64)?
             }
             Name::Munmap => process.munmap(a, b)?,
             Name::Mprotect => match process.mprotect(a, b, c as u32) {
@@ -303,7 +315,9 @@ impl Side for Machine<'_, '_> {
         let mut pages: Vec<PageSeen> = words.into_iter().map(PageSeen::of).collect();
         if area.is_readable() {
             for (nth, page) in pages.iter_mut().enumerate().filter(|(_, page)| page.is_there()) {
-                page.word = self.word(process, Va::new(start + nth as u64 * 4096))?;
+                for (seen, at) in page.words.iter_mut().zip(WORDS) {
+                    *seen = self.word(process, Va::new(start + nth as u64 * 4096 + at))?;
+                }
             }
         }
         Ok(pages)

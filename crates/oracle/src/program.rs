@@ -38,6 +38,16 @@ static void say(const char *what, long result)
 	else
 		printf("%s = %#lx\n", what, result);
 }
+static unsigned char bytes[8192];
+static void say_bytes(long count)
+{
+	say("pread", count);
+	for (long at = 0, run; at < count; at += run) {
+		for (run = 1; at + run < count && bytes[at + run] == bytes[at]; run++)
+			;
+		printf("\t%ld of %#04x\n", run, bytes[at]);
+	}
+}
 static void file(int descriptor, const char *name, unsigned flags, long bytes)
 {
 	int made = memfd_create(name, flags);
@@ -96,6 +106,11 @@ fn made(call: &Call) -> String {
         Name::Mincore => format!(
             "{{ static unsigned char there[8192]; say(\"mincore\", syscall(SYS_mincore, {}, {}, there)); }}\n",
             args[0], args[1]
+        ),
+        Name::Pread => format!("say_bytes(pread({}, bytes, {}, {}));\n", args[0], args[2], args[3]),
+        Name::Pwrite => format!(
+            "{{ memset(bytes, {}, sizeof bytes); say(\"pwrite\", pwrite({}, bytes, {}, {})); }}\n",
+            args[1], args[0], args[2], args[3]
         ),
         name => {
             format!(

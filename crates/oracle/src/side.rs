@@ -126,14 +126,18 @@ pub(crate) fn size_of(status: &str, statm: &str, foreign: Foreign) -> Vec<(Strin
     size
 }
 
-/// A page, as `/proc/PID/pagemap` and a look at its first bytes show it.
+/// Where the words of a page are that are looked at: its first and last one, and one in which many
+/// files end.
+pub(crate) const WORDS: [u64; 3] = [0, 96, 4088];
+
+/// A page, as `/proc/PID/pagemap` and a look at some of its bytes show it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct PageSeen {
     /// Bits of its word in `pagemap`: present, swapped, a file's, a guard, write-protected,
     /// exclusive. Whether a kernel tracks writes softly is its builder's choice.
     bits: u64,
-    /// Its first eight bytes, where it is there and can be read.
-    pub(crate) word: u64,
+    /// Those of its bytes at [`WORDS`], where it is there and can be read.
+    pub(crate) words: [u64; WORDS.len()],
 }
 
 impl PageSeen {
@@ -143,7 +147,7 @@ impl PageSeen {
 
     /// A page with this word in `pagemap`, not read.
     pub(crate) fn of(pagemap: u64) -> PageSeen {
-        PageSeen { bits: pagemap & PageSeen::COMPARED, word: 0 }
+        PageSeen { bits: pagemap & PageSeen::COMPARED, words: [0; WORDS.len()] }
     }
     /// Whether it is there, and no file's.
     pub(crate) fn is_anonymous(self) -> bool {
@@ -158,14 +162,18 @@ impl PageSeen {
     }
     /// Whether the two differ in what a program sees of them: that they are there, and contents.
     pub(crate) fn is_other(self, other: PageSeen) -> bool {
-        (self.is_there(), self.word) != (other.is_there(), other.word)
+        (self.is_there(), self.words) != (other.is_there(), other.words)
     }
 }
 
 impl fmt::Display for PageSeen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_there() {
-            true => write!(f, "holds {:#018x}, pagemap {:#018x}", self.word, self.bits),
+            true => {
+                let [first, middle, last] = self.words;
+                let bits = self.bits;
+                write!(f, "holds {first:#x}, {middle:#x}, {last:#x}, pagemap {bits:#018x}")
+            }
             false => write!(f, "is not there, pagemap {:#018x}", self.bits),
         }
     }
@@ -227,12 +235,15 @@ mod tests {
     #[test]
     fn a_page_is_what_pagemap_and_a_look_say() {
         let mut page = PageSeen::of(1 << 63 | 1 << 56 | 1 << 55 | 0x1234);
-        page.word = 7;
-        assert_eq!(page.to_string(), "holds 0x0000000000000007, pagemap 0x8100000000000000");
+        page.words = [7, 0, 3];
+        assert_eq!(page.to_string(), "holds 0x7, 0x0, 0x3, pagemap 0x8100000000000000");
         assert!(page.is_there() && page.is_anonymous());
         let (shared, gone) = (PageSeen::of(1 << 63), PageSeen::of(1 << 62 | 1 << 58));
         assert!(page.is_other(shared) && shared.is_other(gone));
-        assert!(!page.is_other(PageSeen { word: 7, ..shared }), "whose it is shows in pagemap");
+        assert!(
+            !page.is_other(PageSeen { words: page.words, ..shared }),
+            "whose it is shows in pagemap"
+        );
         assert_eq!(gone.to_string(), "is not there, pagemap 0x4400000000000000");
         assert!(!PageSeen::of(1 << 63 | 1 << 61).is_anonymous());
     }

@@ -82,6 +82,7 @@ fn a_file_of_huge_pages_is_cut_at_huge_pages_alone() {
         let file = file(p, 2, 4);
         let (page, huge) = (PAGE as i64, HUGE as i64);
         assert_eq!(file.ftruncate(huge + page), INVAL);
+        assert_eq!([file.pread(&mut [0], 0), file.pwrite(&[1], 0)], [INVAL; 2]);
         assert_eq!(show(p, (0, 2), (&file, 0), SHARED), Ok(at(0)));
         assert_eq!([0, 1].map(|nth| store(p, sim, at(nth), 7)), [Ok(()); 2]);
         assert_eq!(file.fallocate(3, page, 2 * huge - page), Ok(0));

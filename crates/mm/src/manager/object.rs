@@ -11,20 +11,30 @@ use crate::stock::{AtWork, Reference};
 use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Frame, Order, Pages, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, Va, VaRange};
 
 /// A page of an object, kept for the kernel to read or write through the direct map. As long as it
 /// lives the page is neither given back, split nor moved; it may be dropped from the object.
 #[derive(Debug)]
 pub struct ObjectPage<'s, 'm, M: Machine, P: Paging> {
     frame: Frame,
-    _kept: Reference<'s, 'm, M, P>,
+    kept: Reference<'s, 'm, M, P>,
 }
 
 impl<M: Machine, P: Paging> ObjectPage<'_, '_, M, P> {
     /// Where it is.
     pub fn frame(&self) -> Frame {
         self.frame
+    }
+    /// Reads its bytes from byte `at` on into `into`, up to its end. Programs may write it
+    /// meanwhile: each byte is there at some moment of the call.
+    pub fn read(&self, at: Bytes, into: &mut [u8]) {
+        object::read(self.kept.machine(), self.frame, at, into);
+    }
+    /// Writes `bytes` to it from byte `at` on, up to its end. What programs write beside that is
+    /// not lost.
+    pub fn write(&self, at: Bytes, bytes: &[u8]) {
+        object::write(self.kept.machine(), self.frame, at, bytes);
     }
 }
 
@@ -239,7 +249,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     return Err(NoPage::Broken(found.frame));
                 }
                 Looked::There(found) => {
-                    return Ok(Some(ObjectPage { frame: found.frame, _kept: found.pin }));
+                    return Ok(Some(ObjectPage { frame: found.frame, kept: found.pin }));
                 }
                 Looked::OnItsWay | Looked::Changed => {
                     self.stock.machine.relax();

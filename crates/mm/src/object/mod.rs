@@ -47,10 +47,12 @@
 //! **Not here**: names of files, descriptors, the bytes behind the end in the last page; what a
 //! fault maps of an object (`fault`), which areas have which attachment (`space`).
 
+mod bytes;
 mod look;
 
 pub use crate::space::Around;
 
+pub(crate) use bytes::{read, write};
 pub(crate) use look::{FoundPage, Looked, look, place};
 
 use crate::rmap::Pin;

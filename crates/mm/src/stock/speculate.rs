@@ -66,6 +66,10 @@ impl<'s, 'm, M: Machine, P: Paging> Reference<'s, 'm, M, P> {
     pub(super) fn stock(&self) -> &'s Stock<'m, M, P> {
         self.stock
     }
+    /// The machine that it is in.
+    pub(crate) fn machine(&self) -> &'m M {
+        self.stock.machine
+    }
     /// The reference becomes that of a list that the folio is on; [`Stock::let_go`] ends it.
     pub(crate) fn keep(self) {
         core::mem::forget(self);
