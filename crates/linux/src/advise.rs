@@ -178,7 +178,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return Ok(());
         }
         self.retag(part, vma.flags, Tag { marks, ..vma.tag })?;
-        self.join(part.start().get(), part.end().get());
+        self.join_part(vma, part);
         Ok(())
     }
     /// Gives a part other wishes for folio sizes.
@@ -196,7 +196,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if tag != vma.tag {
             self.mm.advise(self.space, part, Advice::Tag(tag.word()))?;
         }
-        self.join(part.start().get(), part.end().get());
+        self.recount();
+        self.join_part(vma, part);
         Ok(())
     }
 

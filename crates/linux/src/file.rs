@@ -24,12 +24,12 @@ use crate::fcntl::{ANY_WRITE, Seals};
 use crate::pages::{PAGE, POOLED, huge, of_pool, page_align};
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::cmp::Ordering::{Equal, Greater, Less};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant::manager::{NoPage, ObjectPage};
-use foliant::object::ObjectRequest;
+use foliant::object::{Around, ObjectRequest};
 use foliant::space::{Flags, ObjectId, RangeError};
 use foliant::table::{Half, Paging};
 use foliant::{Access, Manager};
@@ -50,7 +50,40 @@ pub(crate) const LENGTH_MAX: u64 = i64::MAX as u64;
 
 /// A file in memory; a clone is the same file. It ends when the last one is dropped and nobody maps
 /// it any more.
-pub struct MemoryFile<'a, 'm, M: Machine, P: Paging>(Arc<Held<'a, 'm, M, P>>);
+pub struct MemoryFile<'a, 'm, M: Machine, P: Paging>(Arc<Held<'a, 'm, M, P>>, Opened);
+
+/// How a file was opened: as it is, or by one attach of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Opened {
+    /// Which attach, counted from 1; 0 is none.
+    attach: u64,
+    /// The most rights that a shared mapping of it gets.
+    rights: Flags,
+}
+
+impl Opened {
+    const AS_IT_IS: Opened = Opened { attach: 0, rights: Flags::RIGHTS };
+}
+
+/// A file in memory that may have ended.
+pub(crate) struct FileKept<'a, 'm, M: Machine, P: Paging>(Weak<Held<'a, 'm, M, P>>);
+
+impl<'a, 'm, M: Machine, P: Paging> FileKept<'a, 'm, M, P> {
+    /// The file, if it is there.
+    pub(crate) fn file(&self) -> Option<MemoryFile<'a, 'm, M, P>> {
+        Some(MemoryFile(self.0.upgrade()?, Opened::AS_IT_IS))
+    }
+}
+
+/// What a segment's file knows beside (`segments`).
+struct AsSegment {
+    /// Its number.
+    id: i32,
+    /// Attaches that there were.
+    attaches: AtomicU64,
+    /// Vmas that map it, of all processes.
+    vmas: AtomicU64,
+}
 
 /// What all holders of a file have.
 struct Held<'a, 'm, M: Machine, P: Paging> {
@@ -62,6 +95,21 @@ struct Held<'a, 'm, M: Machine, P: Paging> {
     page: u64,
     bytes: AtomicU64,
     seals: Seals,
+    segment: Option<AsSegment>,
+}
+
+/// What a file begins with.
+struct Begins {
+    bytes: u64,
+    /// Bytes of one of its pages.
+    page: u64,
+    /// Those of `memfd_create` that say how it is sealed.
+    flags: u32,
+    segment: Option<AsSegment>,
+}
+
+impl Begins {
+    const SMALL: Begins = Begins { bytes: 0, page: PAGE, flags: 0, segment: None };
 }
 
 impl<M: Machine, P: Paging> Drop for Held<'_, '_, M, P> {
@@ -87,24 +135,66 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
             false => PAGE,
         };
         let name = String::from_utf8_lossy(name).replace('\n', "\\012");
-        Self::named(mm, format!("/memfd:{name} (deleted)"), (0, page), flags)
+        Self::named(mm, format!("/memfd:{name} (deleted)"), Begins { page, flags, ..Begins::SMALL })
     }
     /// The file behind a shared anonymous mapping, of pages of this size.
     pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {
         let name = if page > PAGE { POOLED } else { "/dev/zero (deleted)" };
-        Self::named(mm, name.into(), (bytes, page), 0)
+        Self::named(mm, name.into(), Begins { bytes, page, ..Begins::SMALL })
     }
-    fn named(
+    /// The file of a segment.
+    pub(crate) fn segment(
         mm: &'a Manager<'m, M, P>,
-        name: String,
-        (bytes, page): (u64, u64),
-        flags: u32,
+        key: i32,
+        id: i32,
+        bytes: u64,
     ) -> Result<Self, Errno> {
+        let (attaches, vmas) = (AtomicU64::new(0), AtomicU64::new(0));
+        let segment = Some(AsSegment { id, attaches, vmas });
+        let begins = Begins { bytes, segment, ..Begins::SMALL };
+        Self::named(mm, format!("/SYSV{key:08x} (deleted)"), begins)
+    }
+    fn named(mm: &'a Manager<'m, M, P>, name: String, begins: Begins) -> Result<Self, Errno> {
+        let Begins { bytes, page, flags, segment } = begins;
+        // A read of a segment's page brings it alone.
+        let around = if segment.is_some() { Around::Nothing } else { Around::Present };
         let (pages, size) = (room::<P>(bytes), huge(page).unwrap_or(Flags::NONE));
-        let request = ObjectRequest { pages, flags: size, ..ObjectRequest::default() };
+        let request = ObjectRequest { pages, flags: size, around, ..ObjectRequest::default() };
         let object = mm.create_object(&request)?;
         let (bytes, seals) = (AtomicU64::new(bytes), Seals::of(flags));
-        Ok(MemoryFile(Arc::new(Held { mm, object, name, page, bytes, seals })))
+        let held = Held { mm, object, name, page, bytes, seals, segment };
+        Ok(MemoryFile(Arc::new(held), Opened::AS_IT_IS))
+    }
+    /// The same file, opened by another attach that gives its mappings no more than these rights.
+    pub(crate) fn attached_with(&self, rights: Flags) -> Self {
+        let before = |segment: &AsSegment| segment.attaches.fetch_add(1, Ordering::Relaxed);
+        let attach = self.0.segment.as_ref().map_or(0, |segment| before(segment) + 1);
+        MemoryFile(self.0.clone(), Opened { attach, rights })
+    }
+    pub(crate) fn weak(&self) -> FileKept<'a, 'm, M, P> {
+        FileKept(Arc::downgrade(&self.0))
+    }
+    /// Which attach of a segment opened it; 0 is none.
+    pub(crate) fn attach(&self) -> u64 {
+        self.1.attach
+    }
+    /// The most rights that a shared mapping of it gets.
+    pub(crate) fn rights(&self) -> Flags {
+        self.1.rights
+    }
+    /// Whether it is a segment's.
+    pub(crate) fn is_segment(&self) -> bool {
+        self.0.segment.is_some()
+    }
+    /// Of a segment's: how many vmas map it.
+    pub(crate) fn vmas(&self) -> u64 {
+        self.0.segment.as_ref().map_or(0, |segment| segment.vmas.load(Ordering::Relaxed))
+    }
+    /// Of a segment's: so many vmas came, where so many were.
+    pub(crate) fn note_vmas(&self, came: u64, were: u64) {
+        if let Some(segment) = &self.0.segment {
+            segment.vmas.fetch_add(came.wrapping_sub(were), Ordering::Relaxed);
+        }
     }
 
     /// The object that it is.
@@ -123,9 +213,10 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     pub fn name(&self) -> &str {
         &self.0.name
     }
-    /// The number of its inode, which no other file has that is there.
+    /// The number of its inode, which no other file has that is there; of a segment its number.
     pub fn inode(&self) -> u64 {
-        self.object().frame().get()
+        let object = || self.object().frame().get();
+        self.0.segment.as_ref().map_or_else(object, |segment| segment.id as u64)
     }
 
     /// Its seals: `fcntl` with `F_GET_SEALS`.
@@ -258,12 +349,12 @@ fn room<P: Paging>(bytes: u64) -> Pages {
 
 impl<M: Machine, P: Paging> Clone for MemoryFile<'_, '_, M, P> {
     fn clone(&self) -> Self {
-        MemoryFile(self.0.clone())
+        MemoryFile(self.0.clone(), self.1)
     }
 }
 impl<M: Machine, P: Paging> PartialEq for MemoryFile<'_, '_, M, P> {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.0, &other.0) && self.1 == other.1
     }
 }
 impl<M: Machine, P: Paging> fmt::Debug for MemoryFile<'_, '_, M, P> {

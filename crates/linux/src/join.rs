@@ -17,6 +17,9 @@
 //! may be equal and two all the same: a child's, whose locks are gone; what a refused call has cut;
 //! a stack that grew down to another. Their colours differ.
 //!
+//! A vma of a segment does not go for a neighbour: only a part of one is joined with what lies
+//! beside it, or one that is new (`shm`).
+//!
 //! **Not here**: which properties there are (`vma`).
 
 use crate::errno::Errno;
@@ -42,20 +45,31 @@ fn common(tag: Tag) -> Tag {
 }
 
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+    /// Makes one of a part of a vma that was changed and its neighbours where Linux would.
+    pub(crate) fn join_part(&mut self, old: &Vma, part: VaRange) {
+        // Linux takes no vma of a segment away for a neighbour.
+        if old.range != part || !self.is_of_segment(old) {
+            self.join(part.start().get(), part.end().get());
+        }
+    }
     /// Makes one of a range, which is one vma or a part of one, and its neighbours where Linux
-    /// would. The lower one comes first. What there is no memory to join stays two.
+    /// would. The lower one comes first, and of a segment it is the only one then. What there is no
+    /// memory to join stays two.
     pub(crate) fn join(&mut self, start: u64, end: u64) {
         for seam in [start, end] {
             let below = seam.checked_sub(1).and_then(|last| self.vma(last));
             let above = self.vma(seam);
             if let (Some(lower), Some(upper)) = (below, above)
                 && lower.end() == seam
+                && self.join_two(&lower, &upper)
+                && self.is_of_segment(&upper)
             {
-                self.join_two(&lower, &upper);
+                break;
             }
         }
     }
-    fn join_two(&mut self, lower: &Vma, upper: &Vma) {
+    /// Whether they are one now.
+    fn join_two(&mut self, lower: &Vma, upper: &Vma) -> bool {
         let (a, b) = (lower.tag.family, upper.tag.family);
         let is_equal = lower.flags == upper.flags && common(lower.tag) == common(upper.tag);
         if is_equal && !upper.is_huge() && self.families.are_one(a, b) {
@@ -63,8 +77,9 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             let both = range(lower.start(), upper.end());
             let marks = lower.tag.marks.joined(upper.tag.marks);
             // Where no memory is left they stay two, which shows in a list of areas alone.
-            let _ = self.retag(both, lower.flags, Tag { family, marks, ..lower.tag });
+            return self.retag(both, lower.flags, Tag { family, marks, ..lower.tag }).is_ok();
         }
+        false
     }
 
     /// The tag with a colour by which a range is told from its neighbours.

@@ -19,7 +19,8 @@
 //!   touch are different to Linux too: where Linux would make one of them, their tags are made
 //!   equal before the call returns (`join`).
 //! - X3. No argument panics. What the manager refuses for want of memory is ENOMEM.
-//! - X4. Numbers of Linux come from the crate `linux-raw-sys`; none is written here.
+//! - X4. Numbers of Linux come from the crate `linux-raw-sys`; none is written here but those of
+//!   System V, which it does not have ([`sysv`]).
 //!
 //! **Locking.** A call that changes areas takes `&mut self`, as Linux takes a process's `mmap_lock`
 //! to write. [`Process::fault`] takes `&self`, as faults run beside each other; a first write to an
@@ -56,7 +57,8 @@
 //! | `khugepaged/*` | not there yet |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
-//! | System V's calls | not there yet |
+//! | `shmget` with `SHM_HUGETLB` | ENOSYS |
+//! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |
 //! | `remap_file_pages`, `userfaultfd` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -85,10 +87,13 @@ mod process;
 mod protect;
 mod remap;
 mod seal;
+mod segments;
+mod shm;
 mod shown;
 mod size;
 mod status;
 pub mod sys;
+pub mod sysv;
 mod thp_anon;
 mod view;
 mod vma;
@@ -102,6 +107,7 @@ pub use errno::Errno;
 pub use file::MemoryFile;
 pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
+pub use segments::{SegmentLimits, SegmentStat, Segments};
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use vma::{Marks, Tag, Vma};
 

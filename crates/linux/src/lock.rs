@@ -98,7 +98,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                 return Ok(());
             }
             process.retag(part, vma.flags, tag)?;
-            process.join(part.start().get(), part.end().get());
+            process.join_part(&vma, part);
             Ok(())
         })
     }

@@ -121,6 +121,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             }
             new.flags = new.flags.at_most(Flags::RIGHTS.without(Flags::WRITE));
         }
+        if let Source::File(file, _) = source {
+            new.flags = new.flags.at_most(file.rights());
+        }
         self.may_lock(new.marks, bytes)?;
         self.letting_go(at, at + bytes, |process| {
             process.map_at(range(at, at + bytes), new, source)

@@ -112,7 +112,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             writeln!(out, "{name:16}{kilobytes:8} kB")?;
         }
         writeln!(out, "{:16}{:8}", "THPeligible:", u8::from(self.is_eligible(vma)))?;
-        flags(vma, out)
+        self.flags(vma, out)
     }
 
     /// What of a vma is there.
@@ -133,6 +133,48 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             }
         });
         present
+    }
+    /// The line of flags, in the order of Linux's bits.
+    fn flags(&self, vma: &Vma, out: &mut impl Write) -> fmt::Result {
+        let (prot, marks) = (vma.prot(), vma.tag.marks);
+        let may = vma.flags.ceiling();
+        let is_huge = vma.is_huge();
+        let is_shared = vma.is_shared();
+        // What was opened to be read alone is shared in name.
+        let is_open = |may: Flags| self.view(vma).is_none_or(|view| view.file.rights().has(may));
+        out.write_str("VmFlags: ")?;
+        for (is_set, name) in [
+            (prot & PROT_READ != 0, "rd"),
+            (prot & PROT_WRITE != 0, "wr"),
+            (prot & PROT_EXEC != 0, "ex"),
+            (is_shared && is_open(Flags::WRITE), "sh"),
+            (may.has(Flags::READ), "mr"),
+            (may.has(Flags::WRITE), "mw"),
+            (may.has(Flags::EXEC), "me"),
+            (is_shared, "ms"),
+            (marks.has(Marks::GROWS_DOWN), "gd"),
+            (vma.flags.has(Flags::USERFAULT), "um"),
+            (marks.has(Marks::LOCKED), "lo"),
+            (marks.has(Marks::SEQUENTIAL), "sr"),
+            (marks.has(Marks::RANDOM), "rr"),
+            (marks.has(Marks::DONT_FORK), "dc"),
+            (is_huge, "de"),
+            (marks.has(Marks::ON_FAULT), "lf"),
+            (marks.has(Marks::ACCOUNTED), "ac"),
+            (marks.has(Marks::NO_RESERVE), "nr"),
+            (is_huge, "ht"),
+            (marks.has(Marks::WIPE_ON_FORK), "wf"),
+            (marks.has(Marks::DONT_DUMP), "dd"),
+            (vma.flags.has(Flags::HUGEPAGE), "hg"),
+            (vma.flags.has(Flags::NOHUGEPAGE), "nh"),
+            (marks.has(Marks::DROPPABLE), "dp"),
+            (marks.has(Marks::SEALED), "sl"),
+        ] {
+            if is_set {
+                write!(out, "{name} ")?;
+            }
+        }
+        out.write_char('\n')
     }
     /// Whether a fault there may get a large folio.
     fn is_eligible(&self, vma: &Vma) -> bool {
@@ -159,47 +201,6 @@ impl Present {
         self.referenced += when(attrs.has(Attrs::ACCESSED));
         self.huge += when(level > Level::BASE);
     }
-}
-
-/// The line of flags, in the order of Linux's bits.
-fn flags(vma: &Vma, out: &mut impl Write) -> fmt::Result {
-    let (prot, marks) = (vma.prot(), vma.tag.marks);
-    let may = vma.flags.ceiling();
-    let is_huge = vma.is_huge();
-    let is_shared = vma.is_shared();
-    out.write_str("VmFlags: ")?;
-    for (is_set, name) in [
-        (prot & PROT_READ != 0, "rd"),
-        (prot & PROT_WRITE != 0, "wr"),
-        (prot & PROT_EXEC != 0, "ex"),
-        (is_shared, "sh"),
-        (may.has(Flags::READ), "mr"),
-        (may.has(Flags::WRITE), "mw"),
-        (may.has(Flags::EXEC), "me"),
-        (is_shared, "ms"),
-        (marks.has(Marks::GROWS_DOWN), "gd"),
-        (vma.flags.has(Flags::USERFAULT), "um"),
-        (marks.has(Marks::LOCKED), "lo"),
-        (marks.has(Marks::SEQUENTIAL), "sr"),
-        (marks.has(Marks::RANDOM), "rr"),
-        (marks.has(Marks::DONT_FORK), "dc"),
-        (is_huge, "de"),
-        (marks.has(Marks::ON_FAULT), "lf"),
-        (marks.has(Marks::ACCOUNTED), "ac"),
-        (marks.has(Marks::NO_RESERVE), "nr"),
-        (is_huge, "ht"),
-        (marks.has(Marks::WIPE_ON_FORK), "wf"),
-        (marks.has(Marks::DONT_DUMP), "dd"),
-        (vma.flags.has(Flags::HUGEPAGE), "hg"),
-        (vma.flags.has(Flags::NOHUGEPAGE), "nh"),
-        (marks.has(Marks::DROPPABLE), "dp"),
-        (marks.has(Marks::SEALED), "sl"),
-    ] {
-        if is_set {
-            write!(out, "{name} ")?;
-        }
-    }
-    out.write_char('\n')
 }
 
 /// What is written, and how many columns of a line that is.

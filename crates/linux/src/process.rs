@@ -155,9 +155,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             if tag.family != Family::default() && !known.insert(tag.family) {
                 tag.family = self.families.found();
             }
-            self.retag(vma.range, vma.flags, tag)?;
+            self.set_tag(vma.range, vma.flags, tag)?;
         }
         self.families.all_inherited();
+        self.recount();
         Ok(())
     }
 
@@ -258,11 +259,17 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             Some(page) => self.mm.map_object(self.space, &request, page)?,
         };
         self.size.note(at.pages().get(), replaced);
+        self.recount();
         Ok(())
     }
     /// Gives the areas of a range, which has no hole and these flags, another tag, apart from its
     /// neighbours.
     pub(crate) fn retag(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        self.set_tag(at, flags, tag)?;
+        self.recount();
+        Ok(())
+    }
+    fn set_tag(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
         let tag = self.coloured(at, flags, tag);
         Ok(self.mm.advise(self.space, at, Advice::Tag(tag.word()))?)
     }
@@ -273,6 +280,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             process.mm.unmap(process.space, range(start, end)).map_err(Errno::from)
         })?;
         self.size.note(0, gone);
+        self.recount();
         Ok(())
     }
     /// Pages of areas in a range that may go: what is resident is noted before.

@@ -69,7 +69,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if tag != vma.tag {
             self.mm.advise(self.space, part, Advice::Tag(tag.word()))?;
         }
-        self.join(part.start().get(), part.end().get());
+        self.recount();
+        self.join_part(vma, part);
         let becomes_writable = new.takes_copies() && !vma.takes_copies();
         if becomes_writable && tag.marks.has(Marks::LOCKED) {
             self.bring_what_can(part.start().get(), part.end().get());

@@ -5,7 +5,8 @@
 //!   larger             in place, where nothing is behind it  ├─ unless the program says where to
 //!                      else elsewhere, if it may move       ─┘
 //!   MREMAP_FIXED       what lies at the new place goes first; of the same size it may be several
-//!                      vmas, each of which goes as far from the first as it was
+//!                      vmas, each of which goes as far from the first as it was, and none of
+//!                      which maps a segment
 //!   MREMAP_DONTUNMAP   the pages go, the old area stays, empty
 //!   an old size of 0   what is shared there is mapped once more, elsewhere
 //! ```
@@ -171,6 +172,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         self.each_part(asked.addr, asked.addr.saturating_add(asked.old), |process, vma, part| {
             let (at, bytes) = (part.start().get(), part.bytes().get());
             let to = asked.to + (at - asked.addr);
+            // A segment's vma is moved alone.
+            let is_one = at == asked.addr && part.end().get() == asked.addr + asked.old;
+            if process.is_of_segment(&vma) && !is_one {
+                return Err(Errno::FAULT);
+            }
             let one = Asked { addr: at, old: bytes, new: bytes, to, ..*asked };
             process.check_old(&vma, &one)?;
             process.remap_to(&one).map(|_| ())
@@ -226,6 +232,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             let to = Move::To(Va::new(asked.to));
             self.mm.remap(self.space, old, Bytes::new(asked.new), to)?;
             self.size.note(new.pages().get(), old.pages().get());
+            self.recount();
             if stays {
                 self.put_as(old, vma.flags, vma.tag)?;
             }

@@ -19,6 +19,7 @@ mod bytes;
 mod fcntl;
 mod pooled;
 mod seal;
+mod shm;
 mod size;
 
 const PAGE: u64 = 4096;

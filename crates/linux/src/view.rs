@@ -9,6 +9,8 @@
 //!
 //! **Invariants**
 //! - V1. A view is there as long as an area has its number, and keeps its file (file::M1).
+//! - V2. A view of a segment knows how many vmas of its process have it, and the file the sum of
+//!   all views: after each change of areas of a process with such views they are counted (`shm`).
 //!
 //! **Not here**: which areas have which view, which stands in the manager (`shown`).
 
@@ -28,6 +30,14 @@ pub(crate) struct View<'a, 'm, M: Machine, P: Paging> {
     pub(crate) file: MemoryFile<'a, 'm, M, P>,
     /// An offset in the file less its address, modulo 2^64.
     distance: u64,
+    /// Vmas that have it, where it is of a segment (V2).
+    vmas: u64,
+}
+
+impl<M: Machine, P: Paging> Drop for View<'_, '_, M, P> {
+    fn drop(&mut self) {
+        self.file.note_vmas(0, self.vmas);
+    }
 }
 
 impl<M: Machine, P: Paging> View<'_, '_, M, P> {
@@ -43,14 +53,15 @@ impl<M: Machine, P: Paging> View<'_, '_, M, P> {
 
 impl<M: Machine, P: Paging> Clone for View<'_, '_, M, P> {
     fn clone(&self) -> Self {
-        View { file: self.file.clone(), distance: self.distance }
+        View { file: self.file.clone(), distance: self.distance, vmas: 0 }
     }
 }
 
 /// The views of a process, by number; the first has number 1.
 pub(crate) struct Views<'a, 'm, M: Machine, P: Paging> {
     known: Vec<Option<View<'a, 'm, M, P>>>,
-    numbers: BTreeMap<(Frame, u64), Moved>,
+    /// By file, attach and distance.
+    numbers: BTreeMap<(Frame, u64, u64), Moved>,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
@@ -68,7 +79,7 @@ impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
         addr: u64,
     ) -> Result<Moved, Errno> {
         let distance = offset.wrapping_sub(addr);
-        let key = (file.object().frame(), distance);
+        let key = (file.object().frame(), file.attach(), distance);
         if let Some(known) = self.numbers.get(&key) {
             return Ok(*known);
         }
@@ -79,10 +90,22 @@ impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
         if free == self.known.len() {
             self.known.push(None);
         }
-        self.known[free] = Some(View { file: file.clone(), distance });
+        self.known[free] = Some(View { file: file.clone(), distance, vmas: 0 });
         let number = Moved(free as u32 + 1);
         self.numbers.insert(key, number);
         Ok(number)
+    }
+    /// Whether one is of a segment.
+    pub(crate) fn have_segments(&self) -> bool {
+        self.known.iter().flatten().any(|view| view.file.is_segment())
+    }
+    /// Notes how many vmas have each view (V2).
+    pub(crate) fn note_vmas(&mut self, vmas: &BTreeMap<Moved, u64>) {
+        for (nth, view) in self.known.iter_mut().enumerate() {
+            let Some(view) = view else { continue };
+            let now = vmas.get(&Moved(nth as u32 + 1)).copied().unwrap_or_default();
+            view.file.note_vmas(now, core::mem::replace(&mut view.vmas, now));
+        }
     }
     /// How many there are.
     #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A call, as it is drawn, carried out twice and printed.
 
 use core::fmt;
+use foliant_linux::SegmentStat;
 use foliant_linux::raw::general as linux;
 
 /// What an address is counted from, so that a sequence means the same in every process.
@@ -74,6 +75,10 @@ pub enum Name {
     Fcntl,
     Pread,
     Pwrite,
+    Shmget,
+    Shmat,
+    Shmdt,
+    Shmctl,
     Load,
     Store,
     Fork,
@@ -92,7 +97,7 @@ pub(crate) const FIRST_FILE: u64 = 3;
 
 impl Name {
     /// All of them.
-    pub const ALL: [Name; 24] = [
+    pub const ALL: [Name; 28] = [
         Name::Mmap,
         Name::Munmap,
         Name::Mprotect,
@@ -113,13 +118,17 @@ impl Name {
         Name::Fcntl,
         Name::Pread,
         Name::Pwrite,
+        Name::Shmget,
+        Name::Shmat,
+        Name::Shmdt,
+        Name::Shmctl,
         Name::Load,
         Name::Store,
         Name::Fork,
         Name::Exit,
     ];
     /// Linux's number, where it is a system call. Those that move bytes take a buffer in the place
-    /// of their second argument.
+    /// of their second argument, and `shmctl` one in the place of its third.
     pub fn number(self) -> Option<u32> {
         Some(match self {
             Name::Mmap => linux::__NR_mmap,
@@ -141,14 +150,22 @@ impl Name {
             Name::Fcntl => linux::__NR_fcntl,
             Name::Pread => linux::__NR_pread64,
             Name::Pwrite => linux::__NR_pwrite64,
+            Name::Shmget => linux::__NR_shmget,
+            Name::Shmat => linux::__NR_shmat,
+            Name::Shmdt => linux::__NR_shmdt,
+            Name::Shmctl => linux::__NR_shmctl,
             Name::ClearRefs | Name::Load | Name::Store | Name::Fork | Name::Exit => return None,
         })
+    }
+    /// Whether it is about segments of System V.
+    pub fn is_of_segments(self) -> bool {
+        matches!(self, Name::Shmget | Name::Shmat | Name::Shmdt | Name::Shmctl)
     }
     /// How many arguments it takes.
     pub fn arity(self) -> usize {
         match self {
             Name::Fork | Name::Exit | Name::Munlockall => 0,
-            Name::Brk | Name::Mlockall | Name::ClearRefs | Name::Load => 1,
+            Name::Brk | Name::Mlockall | Name::ClearRefs | Name::Load | Name::Shmdt => 1,
             Name::Munmap | Name::Mlock | Name::Munlock | Name::Store | Name::Ftruncate => 2,
             Name::Mprotect
             | Name::Madvise
@@ -156,7 +173,10 @@ impl Name {
             | Name::Mincore
             | Name::Msync
             | Name::Mseal
-            | Name::Fcntl => 3,
+            | Name::Fcntl
+            | Name::Shmget
+            | Name::Shmat
+            | Name::Shmctl => 3,
             Name::Fallocate | Name::Pread | Name::Pwrite => 4,
             Name::Mremap => 5,
             Name::Mmap => 6,
@@ -228,6 +248,8 @@ pub enum Answer {
     Pages(Vec<u8>),
     /// A `pread` went through: what it read.
     Bytes(Vec<u8>),
+    /// An `IPC_STAT` went through: what it told.
+    Segment(SegmentStat),
     /// With a signal: its number, code and address.
     Signal(u32, u32, u64),
 }
@@ -240,6 +262,7 @@ impl fmt::Display for Answer {
                     pages.iter().map(|page| if page & 1 != 0 { '#' } else { '.' }).collect();
                 write!(f, "pages {text}")
             }
+            Answer::Segment(stat) => write!(f, "{stat:?}"),
             Answer::Bytes(bytes) => {
                 let runs = bytes.chunk_by(|one, next| one == next);
                 let runs: Vec<String> =

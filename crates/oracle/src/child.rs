@@ -15,8 +15,11 @@
 //! **Invariants**
 //! - O1. The program maps nothing by itself once it runs.
 //! - O2. It ends when the other end of its descriptor is closed, and when this process ends.
+//! - O3. Segments of System V that it makes are in a namespace of its own, which ends with it.
 #![allow(unsafe_code)]
 
+use crate::likeness;
+use foliant_linux::raw::general::CAP_SYS_ADMIN;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,7 +28,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where its data lies, and where its code: far from what is mapped, the code above, so that the
 /// heap begins beside no data.
@@ -199,14 +202,19 @@ fn image() -> Vec<u8> {
 
 /// The program, to be started many times.
 #[derive(Debug)]
-pub(crate) struct Program(OwnedFd);
+pub(crate) struct Program {
+    file: OwnedFd,
+    /// Whether it may have a namespace for segments of its own (O3). If not it makes none.
+    pub(crate) has_segments: bool,
+}
 
 impl Program {
     pub(crate) fn new() -> io::Result<Program> {
         let file = memfd_create("foliant-oracle", MemfdFlags::CLOEXEC)?;
         let mut file = File::from(file);
         file.write_all(&image())?;
-        Ok(Program(file.into()))
+        let has_segments = likeness::is_capable(CAP_SYS_ADMIN)?;
+        Ok(Program { file: file.into(), has_segments })
     }
 }
 
@@ -251,6 +259,21 @@ impl Child {
         };
         Ok(Reply { result: word(0), signal: word(1), code: word(2), addr: word(3) })
     }
+    /// Waits until it has ended, which it does once its line is closed.
+    pub(crate) fn end(self) -> io::Result<()> {
+        let Child { pid, line, .. } = self;
+        drop(line);
+        let path = format!("/proc/{pid}/stat");
+        let begun = Instant::now();
+        // A zombie has no memory any more, and nobody waits for one.
+        while std::fs::read_to_string(&path).is_ok_and(|stat| !stat.contains(") Z ")) {
+            if begun.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!("process {pid} does not end")));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
     /// Reads its memory.
     pub(crate) fn read(&self, addr: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.mem.read_exact_at(bytes, addr)
@@ -288,11 +311,12 @@ impl Family {
             (0..3).map(|_| UnixStream::pair()).collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
         let mut its = its.into_iter().map(|line| Stdio::from(OwnedFd::from(line)));
         let mut next = || its.next().expect("three");
-        let mut command = Command::new(format!("/proc/self/fd/{}", program.0.as_raw_fd()));
+        let mut command = Command::new(format!("/proc/self/fd/{}", program.file.as_raw_fd()));
         command.env_clear().stdin(next()).stdout(next()).stderr(next());
-        // SAFETY: child::O2: both calls are single system calls, which may be made between a fork
+        let has_segments = program.has_segments;
+        // SAFETY: child::O2: its calls are single system calls, which may be made between a fork
         // and an exec.
-        unsafe { command.pre_exec(alone) };
+        unsafe { command.pre_exec(move || alone(has_segments)) };
         let first = command.spawn()?;
         let mut mine = mine.into_iter().enumerate().map(|(nth, line)| (nth as u64, line)).rev();
         let mut spare: Vec<_> = mine.by_ref().collect();
@@ -330,13 +354,15 @@ impl Drop for Family {
 }
 
 /// Makes this process, which is about to run the program, one with addresses that are not random,
-/// and that ends with its parent.
-fn alone() -> io::Result<()> {
+/// and that ends with its parent; and where it has segments, with a namespace for them.
+fn alone(has_segments: bool) -> io::Result<()> {
     // SAFETY: child::O2: it takes numbers, and changes this process alone.
     let old = unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
     // SAFETY: child::O2: as above.
     let tied = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    if old < 0 || tied < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // SAFETY: child::O3: as above.
+    let apart = if has_segments { unsafe { libc::unshare(libc::CLONE_NEWIPC) } } else { 0 };
+    if old < 0 || tied < 0 || apart < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

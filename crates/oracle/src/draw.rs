@@ -7,13 +7,19 @@
 use crate::call::{Arg, Base, Call, FILES, FIRST_FILE, Name};
 use crate::side::WORDS;
 use foliant_linux::raw::general::*;
+use foliant_linux::sysv::{
+    IPC_CREAT, IPC_EXCL, IPC_RMID, IPC_SET, IPC_STAT, SHM_EXEC, SHM_LOCK, SHM_RDONLY, SHM_REMAP,
+    SHM_RND, SHM_UNLOCK,
+};
 use foliant_sim::Rng;
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
+/// Where many segments go, in bytes from the arena's beginning: behind what else is put there.
+const SEGMENTS_AT: u64 = 6 * HUGE;
 
 /// How often each call is drawn, in about two hundred.
-const WEIGHTS: [(u64, Name); 24] = [
+const WEIGHTS: [(u64, Name); 28] = [
     (30, Name::Mmap),
     (14, Name::Munmap),
     (20, Name::Mprotect),
@@ -34,6 +40,10 @@ const WEIGHTS: [(u64, Name); 24] = [
     (2, Name::Fcntl),
     (4, Name::Pread),
     (5, Name::Pwrite),
+    (4, Name::Shmget),
+    (7, Name::Shmat),
+    (6, Name::Shmdt),
+    (6, Name::Shmctl),
     (20, Name::Load),
     (36, Name::Store),
     (3, Name::Fork),
@@ -76,10 +86,18 @@ const ADVICE: [u32; 29] = [
     77,
 ];
 
+/// How many calls of a sequence make segments before any other: most calls about segments name one
+/// by a number that depends on how many there are.
+const SEGMENTS: usize = 3;
+
 /// A sequence of `length` calls.
 pub fn sequence(seed: u64, length: usize) -> Vec<Call> {
     let mut draw = Draw(Rng::new(seed, 0x11));
-    (0..length).map(|_| draw.call()).collect()
+    let one = |nth| match nth < SEGMENTS {
+        true => Call::new(0, Name::Shmget, &draw.args(Name::Shmget)),
+        false => draw.call(),
+    };
+    (0..length).map(one).collect()
 }
 
 struct Draw(Rng);
@@ -106,6 +124,7 @@ impl Draw {
             41..=75 => Arg::Addr(Base::Top, -small - PAGE as i64),
             76..=84 => Arg::Addr(Base::Top, -large),
             85..=92 => Arg::Addr(Base::Heap, small),
+            93..=104 => Arg::Addr(Base::Arena, SEGMENTS_AT as i64 + small),
             _ => Arg::Addr(Base::Arena, small),
         }
     }
@@ -190,10 +209,51 @@ impl Draw {
                 let byte = 1 + self.below(255);
                 self.moved(byte)
             }
+            Name::Shmget => {
+                let pages = (1 + self.below(12)) * PAGE;
+                let bytes = match self.below(30) {
+                    0 => self.pick(&[0, 1, u64::MAX, 1 << 46, 1 << 63]),
+                    1..=5 => pages + 100,
+                    _ => pages,
+                };
+                let flags = self.pick(&[0, IPC_CREAT, IPC_CREAT, IPC_CREAT, IPC_CREAT | IPC_EXCL]);
+                let flags = flags | self.pick(&[0o600, 0o600, 0o640, 0o777, 0]);
+                vec![Arg::Word(self.below(4)), Arg::Word(bytes), word(flags)]
+            }
+            Name::Shmat => {
+                let flags = self.pick(&[0, 0, 0, 0, SHM_RDONLY, SHM_RND, SHM_REMAP, SHM_EXEC]);
+                let flags = flags | self.pick(&[0, 0, SHM_REMAP, SHM_RND, SHM_REMAP, SHM_RDONLY]);
+                let at = match self.below(8) {
+                    0..=2 => Arg::Word(0),
+                    3..=6 => self.attached_at(),
+                    _ => self.target(),
+                };
+                vec![self.segment(), at, word(flags)]
+            }
+            Name::Shmdt if self.once_in(4) => vec![self.addr()],
+            Name::Shmdt => vec![self.attached_at()],
+            Name::Shmctl => {
+                let commands =
+                    [IPC_STAT, IPC_STAT, IPC_STAT, IPC_RMID, IPC_SET, SHM_LOCK, SHM_UNLOCK, 99];
+                let mode = self.pick(&[0, 0o600, 0o755, 0o7777]);
+                vec![self.segment(), word(self.pick(&commands)), word(mode)]
+            }
             Name::Load => vec![self.byte()],
             Name::Store => vec![self.byte(), Arg::Word(1 + self.below(255))],
             Name::Munlockall | Name::Fork | Name::Exit => Vec::new(),
         }
+    }
+    /// The number of a segment, which may be there: the first ones are counted from 0.
+    fn segment(&mut self) -> Arg {
+        Arg::Word(match self.below(30) {
+            0 => self.pick(&[u32::MAX.into(), 1 << 15, 1 << 31, 63]),
+            _ => self.below(4),
+        })
+    }
+    /// One of few places for segments, so that many are taken out where they were put.
+    fn attached_at(&mut self) -> Arg {
+        let far = self.pick(&[0, SEGMENTS_AT, SEGMENTS_AT]);
+        Arg::Addr(Base::Arena, (far + self.below(4) * 8 * PAGE) as i64)
     }
     /// A byte's address, in one of the words of its page that are looked at.
     fn byte(&mut self) -> Arg {

@@ -3,6 +3,8 @@
 use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
 use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program};
 use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, WORDS, size_of};
+use foliant_linux::SegmentStat;
+use foliant_linux::sysv::IPC_STAT;
 use std::io;
 use std::ops::Range;
 
@@ -66,6 +68,18 @@ fn make_files(child: &mut Child) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes of what `IPC_STAT` tells, and where the mode is: a `struct shmid64_ds` of this processor.
+const STAT_BYTES: usize = 112;
+const STAT_MODE: usize = 20;
+
+/// What is compared of it.
+fn stat_of(bytes: &[u8; STAT_BYTES]) -> SegmentStat {
+    let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
+    let (bytes, attached) = (word(48), word(88));
+    SegmentStat { key: half(0) as i32, mode: half(STAT_MODE), bytes, attached }
+}
+
 /// Whether an area is the program's own.
 fn is_own(area: &AreaSeen) -> bool {
     (child::DATA..child::DATA + (2 << 32)).contains(&area.start)
@@ -97,7 +111,7 @@ impl Side for Host {
             }
             Name::Exit => {
                 if who > 0 {
-                    self.children.remove(who);
+                    self.children.remove(who).end()?;
                 }
                 return Ok(Answer::Word(0));
             }
@@ -109,6 +123,12 @@ impl Side for Host {
             }
             Name::Mincore => args[2] = BUFFER,
             Name::Pread => args[1] = BUFFER,
+            Name::Shmctl => {
+                let mut bytes = [0; STAT_BYTES];
+                bytes[STAT_MODE..STAT_MODE + 4].copy_from_slice(&(args[2] as u32).to_le_bytes());
+                self.children[who].put(BUFFER, &bytes)?;
+                args[2] = BUFFER;
+            }
             Name::Pwrite => {
                 let bytes = vec![args[1] as u8; args[2].min(BUFFER_BYTES) as usize];
                 self.children[who].put(BUFFER, &bytes)?;
@@ -130,6 +150,11 @@ impl Side for Host {
             let mut pages = vec![0; (args[1].div_ceil(4096)).min(BUFFER_BYTES) as usize];
             child.read(BUFFER, &mut pages)?;
             return Ok(Answer::Pages(pages));
+        }
+        if call.name == Name::Shmctl && args[1] as u32 == IPC_STAT && reply.result == 0 {
+            let mut bytes = [0; STAT_BYTES];
+            child.read(BUFFER, &mut bytes)?;
+            return Ok(Answer::Segment(stat_of(&bytes)));
         }
         if call.name == Name::Pread && reply.result <= BUFFER_BYTES {
             let mut bytes = vec![0; reply.result as usize];

@@ -21,8 +21,9 @@
 //! **Not here**: what Linux should do. Other processors than x86-64, and Linux before 6.17: a move
 //! of several areas is another there.
 //!
-//! All processes of a sequence have two files in memory as descriptors, so what one writes, cuts or
-//! punches the others find.
+//! All processes of a sequence have files in memory as descriptors, so what one writes, cuts or
+//! punches the others find. Segments of System V they make in a namespace of their own; where this
+//! process may not have one, calls about segments are left out.
 //!
 //! **Which differences are not seen.** Linux maps pages of a file around one that is read; as long
 //! as the manager does not, more may be there on Linux's side. Of a page three words are looked at,
@@ -119,7 +120,10 @@ impl Oracle {
                     return Ok(());
                 }
                 let seed = next.fetch_add(1, Ordering::Relaxed);
-                let drawn = sequence(seed, length);
+                let mut drawn = sequence(seed, length);
+                if !self.program.has_segments {
+                    drawn.retain(|call| !call.name.is_of_segments());
+                }
                 let ran = self.run(&drawn);
                 let (compared, end) = ran.map_err(|why| {
                     io::Error::new(why.kind(), format!("the sequence of seed {seed}: {why}"))

@@ -3,6 +3,7 @@
 use crate::machine::{Likeness, Planted};
 use foliant::Policy;
 use foliant::fault::{Global, Size, UseZeroPage};
+use foliant_linux::raw::general::CAP_IPC_LOCK;
 use foliant_linux::{Limits, sys};
 use foliant_units::{Bytes, Order, Pages};
 use std::fs;
@@ -81,13 +82,17 @@ fn promise() -> io::Result<Pages> {
     Ok(Pages::new(all / 4))
 }
 
-/// What a child may lock: anything, where it is privileged.
-fn locked() -> io::Result<Bytes> {
+/// Whether this process has a capability.
+pub(crate) fn is_capable(capability: u32) -> io::Result<bool> {
     let status = fs::read_to_string("/proc/self/status")?;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let bits = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
-    const IPC_LOCK: u64 = 1 << 14;
-    if bits & IPC_LOCK != 0 {
+    Ok(bits >> capability & 1 == 1)
+}
+
+/// What a child may lock: anything, where it is privileged.
+fn locked() -> io::Result<Bytes> {
+    if is_capable(CAP_IPC_LOCK)? {
         return Ok(Bytes::new(u64::MAX));
     }
     let limits = fs::read_to_string("/proc/self/limits")?;

@@ -9,7 +9,8 @@ use foliant_linux::raw::general::{
     F_ADD_SEALS, F_GET_SEALS, MADV_DONTDUMP, MADV_POPULATE_READ, MADV_RANDOM, MADV_WIPEONFORK,
     PROT_EXEC, PROT_READ, PROT_WRITE,
 };
-use foliant_linux::{Errno, Fault, Frames, Layout, Limits, MemoryFile, Process};
+use foliant_linux::sysv::{IPC_SET, IPC_STAT};
+use foliant_linux::{Errno, Fault, Frames, Layout, Limits, MemoryFile, Process, Segments};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, Va};
 use std::ops::Range;
@@ -49,6 +50,7 @@ pub(crate) struct Machine<'a, 'm> {
     processes: Vec<Process<'a, 'm, Sim, Format>>,
     /// What all processes have as descriptors, from [`FIRST_FILE`] on.
     files: Vec<MemoryFile<'a, 'm, Sim, Format>>,
+    segments: Segments<'a, 'm, Sim, Format>,
     /// Of those before, how many were forked.
     forked: usize,
     bases: Bases,
@@ -73,6 +75,7 @@ pub(crate) fn with<R>(
         sim: &sim,
         processes: vec![first],
         files: files(&mm)?,
+        segments: Segments::default(),
         forked: 0,
         bases,
         foreign: foreign.to_vec(),
@@ -205,6 +208,14 @@ impl<'a, 'm> Machine<'a, 'm> {
                 let bytes = vec![b as u8; c as usize];
                 file(a).ok_or(Errno::BADF)?.pwrite(&bytes, d as i64)?
             }
+            Name::Shmget => process.shmget(&mut self.segments, a as i32, b, c as u32)?,
+            Name::Shmat => process.shmat(&mut self.segments, a as i32, b, c as u32)?,
+            Name::Shmdt => process.shmdt(a)?,
+            Name::Shmctl => match b as u32 {
+                IPC_STAT => return self.segments.stat(a as i32).map(Answer::Segment),
+                IPC_SET => self.segments.set_mode(a as i32, c as u32)?,
+                command => self.segments.shmctl(a as i32, command)?,
+            },
             Name::Munmap => process.munmap(a, b)?,
             Name::Mprotect => match process.mprotect(a, b, c as u32) {
                 Err(Errno::NOMEM) if self.planted == Planted::HoleIgnored => 0,

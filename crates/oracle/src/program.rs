@@ -7,12 +7,14 @@ use std::fmt::Write;
 const HEAD: &str = r#"#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +50,13 @@ static void say_bytes(long count)
 		printf("\t%ld of %#04x\n", run, bytes[at]);
 	}
 }
+static void control(int id, int command, unsigned mode)
+{
+	struct shmid_ds ds = { .shm_perm.mode = mode };
+	say("shmctl", syscall(SYS_shmctl, id, command, &ds));
+	printf("\tkey %#x, mode %#o, %zu bytes, %lu attached\n", ds.shm_perm.__key,
+	       ds.shm_perm.mode, ds.shm_segsz, ds.shm_nattch);
+}
 static void file(int descriptor, const char *name, unsigned flags, long bytes)
 {
 	int made = memfd_create(name, flags);
@@ -66,6 +75,8 @@ int main(void)
 	printf("arena %p, heap %p, top %p\n", arena, heap, top);
 	sigaction(SIGSEGV, &act, 0);
 	sigaction(SIGBUS, &act, 0);
+	if (unshare(CLONE_NEWIPC))
+		puts("segments are this machine's: remove them with ipcrm");
 "#;
 
 /// The text of a program that makes the calls, with both answers in its comment. Calls of a forked
@@ -107,6 +118,7 @@ fn made(call: &Call) -> String {
             "{{ static unsigned char there[8192]; say(\"mincore\", syscall(SYS_mincore, {}, {}, there)); }}\n",
             args[0], args[1]
         ),
+        Name::Shmctl => format!("control({});\n", args.join(", ")),
         Name::Pread => format!("say_bytes(pread({}, bytes, {}, {}));\n", args[0], args[2], args[3]),
         Name::Pwrite => format!(
             "{{ memset(bytes, {}, sizeof bytes); say(\"pwrite\", pwrite({}, bytes, {}, {})); }}\n",

@@ -156,7 +156,8 @@ fn allocations(calls: &[Call]) -> usize {
 fn maps_file(call: &Call) -> bool {
     let Arg::Word(flags) = call.args[3] else { return false };
     let flags = flags as u32;
-    call.name == Name::Mmap && (flags & MAP_ANONYMOUS == 0 || flags & MAP_TYPE == MAP_SHARED)
+    call.name == Name::Shmat
+        || call.name == Name::Mmap && (flags & MAP_ANONYMOUS == 0 || flags & MAP_TYPE == MAP_SHARED)
 }
 
 /// Whether a call gives this advice.

@@ -12,12 +12,15 @@ pub(crate) struct AreaSeen {
     pub(crate) end: u64,
     /// Such as `rw-p`.
     pub(crate) rights: String,
-    /// Of a file in memory: the offset and the name, without the number of the inode.
+    /// Of a file in memory: the offset and the name; of a segment its number too, which is that of
+    /// the inode and no file's else.
     pub(crate) file: String,
 }
 
 /// How names of files in memory begin.
 const IN_MEMORY: [&str; 2] = ["/memfd:", "/dev/zero"];
+/// How names of segments of System V begin.
+const SEGMENT: &str = "/SYSV";
 
 impl AreaSeen {
     pub(crate) fn parse(line: &str) -> Option<AreaSeen> {
@@ -28,6 +31,9 @@ impl AreaSeen {
         let rights = words.next()?.to_owned();
         let rest: Vec<&str> = words.collect();
         let file = match rest[..] {
+            [offset, device, inode, name, ..] if name.starts_with(SEGMENT) => {
+                format!("{offset} {device} {inode} {name}")
+            }
             [offset, _, _, name, ..] if IN_MEMORY.iter().any(|begin| name.starts_with(begin)) => {
                 format!("{offset} {name}")
             }

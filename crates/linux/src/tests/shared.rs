@@ -464,6 +464,7 @@ fn no_argument_about_a_file_panics() {
         let edge = [0, 1, PAGE, BASE, SIZE, 1 << 47, 1 << 52, 1 << 62, 1 << 63, !0 - 4095, !0];
         for a in edge {
             let _ = file.ftruncate(a as i64);
+            let _ = (file.pread(&mut [0; 9], a as i64), file.pwrite(&[1; 9], a as i64));
             for b in edge {
                 for c in [0, 1, 3] {
                     let _ = file.fallocate(c, a as i64, b as i64);
