@@ -131,7 +131,9 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let frame = pa.frame().add(inside);
         let is_zero = attrs.has(Attrs::SPECIAL);
         let is_files = !is_zero && self.is_files(vma, at, frame);
-        let sole = if !is_zero && self.is_sole(frame, attrs, is_files) { EXCLUSIVE } else { 0 };
+        // Of a large leaf Linux asks about the first page, whichever it is about.
+        let sole = !is_zero && self.is_sole(pa.frame(), attrs, is_files);
+        let sole = if sole { EXCLUSIVE } else { 0 };
         let is_huge_zero = is_zero && found.level > Level::BASE;
         let kind = if is_files || is_huge_zero { FILE | sole } else { sole };
         let number = if frames == Frames::Shown { frame.get() } else { 0 };
