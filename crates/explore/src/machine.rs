@@ -350,6 +350,14 @@ unsafe impl Around for Explored {
         // SAFETY: the caller's promise.
         self.inside(|| unsafe { PhysMem::copy(&self.sim, from, to, bytes) });
     }
+    unsafe fn write(&self, pa: Pa, contents: &[u8]) {
+        let bytes = Bytes::new(contents.len() as u64);
+        engine::point(&frames(pa, bytes).map(write).collect::<Vec<_>>());
+        touches_owners(pa, bytes);
+        not_free(pa, "a word");
+        // SAFETY: the caller's promise.
+        self.inside(|| unsafe { PhysMem::write(&self.sim, pa, contents) });
+    }
     unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
         if self.is_recount.get()
             && let Some(word) = self.read_again(va)

@@ -12,7 +12,7 @@ use crate::ground::{
 };
 use crate::machine;
 use foliant::compact::{CompactRequest, Effort};
-use foliant::fault::{Defrag, Orders, ProcessSwitch};
+use foliant::fault::{Defrag, FillWith, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Form};
 use foliant::object::ObjectRequest;
@@ -122,6 +122,8 @@ operations! {
     ForgetWrites,
     /// Missing pages are the program's.
     Userfault,
+    /// Pages are dropped, and the program fills them.
+    UserFill,
     /// All is unmapped.
     Unmap,
     /// One page is unmapped.
@@ -557,6 +559,17 @@ impl<P: Paging> Scene<P> {
                 advise(range(BASE, 4 * PAGE), Advice::UserfaultArm);
                 engine::border();
                 advise(range(BASE, 4 * PAGE), Advice::UserfaultDisarm);
+            }
+            Op::UserFill => {
+                advise(range(BASE, 2 * PAGE), Advice::DontNeed);
+                engine::border();
+                advise(range(BASE, 2 * PAGE), Advice::UserfaultArm);
+                engine::border();
+                any(mm.fill(id, Va::new(BASE), FillWith::Copy(&[[7; PAGE as usize]])));
+                engine::border();
+                any(mm.fill(id, Va::new(BASE + PAGE), FillWith::Zeros(Pages::new(1))));
+                engine::border();
+                advise(range(BASE, 2 * PAGE), Advice::UserfaultDisarm);
             }
             Op::Unmap => any(mm.unmap(id, whole)),
             Op::UnmapDropped => {

@@ -1,13 +1,14 @@
 //! Stacks that grow, pages that a program fills itself, and requests that must be refused.
 
-use crate::model::Stretch;
+use crate::model::{Stretch, WORDS, value};
 use crate::operations::{span, va};
 use crate::seat::Seat;
 use crate::world::{Got, World, range};
 use foliant::Outcome;
+use foliant::fault::{FillError, FillWith, Unfilled};
 use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, SpaceId};
 use foliant::table::{Half, Paging};
-use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Pages, Va, VaRange};
 
 impl Seat {
     /// A downward-growing area: a fault below it extends it.
@@ -41,7 +42,7 @@ impl Seat {
         self.insist_unmap(world, range(at, area.end().get() - at));
     }
 
-    /// A missing page of an armed area is handed to the program.
+    /// A missing page of an armed area is handed to the program, which may fill it.
     pub(crate) fn userfault<P: Paging>(&mut self, world: &World<'_, P>) {
         world.count("userfault");
         let id = self.known().id;
@@ -67,12 +68,41 @@ impl Seat {
         }
         // A neighbour's fault may have brought a folio in between the two calls.
         match world.load(id, page * FRAME_BYTES) {
-            Got::Not(Outcome::Userfault(at)) if at == va(page) => {}
+            Got::Not(Outcome::Userfault(at)) if at == va(page) => self.fill(world, page),
             Got::Value(0) => {}
             got => world.wrong("answers", format!("an armed page gives {got:?}")),
         }
         let disarm = || world.mm.advise(id, span(&one), Advice::UserfaultDisarm);
         self.insist(world, "disarm", disarm);
+    }
+
+    /// The program fills a missing page: with values of its own, or by zeros.
+    fn fill<P: Paging>(&mut self, world: &World<'_, P>, page: u64) {
+        let (mut contents, mut words) = ([0; FRAME_BYTES as usize], [0; 2]);
+        let with = match self.rng.below(3) {
+            0 => return,
+            1 => FillWith::Zeros(Pages::new(1)),
+            _ => {
+                self.serial += 1;
+                for (nth, at) in WORDS.into_iter().enumerate() {
+                    let va = page * FRAME_BYTES + at;
+                    words[nth] = value(self.known().lineage, va, self.serial);
+                    contents[at as usize..][..8].copy_from_slice(&words[nth].to_ne_bytes());
+                }
+                FillWith::Copy(core::slice::from_ref(&contents))
+            }
+        };
+        match world.mm.fill(self.known().id, va(page), with) {
+            Ok(()) => {
+                if let Some(page) = self.model().pages.get_mut(&page) {
+                    let is_copy = matches!(with, FillWith::Copy(_));
+                    (page.words, page.dirty, page.written) = (words, is_copy, is_copy);
+                }
+            }
+            Err(Unfilled { why: FillError::Range(why), .. })
+                if world.lacks(self.known().limit, why) => {}
+            Err(error) => world.wrong("answers", format!("page {page:#x} is not filled: {error}")),
+        }
     }
 
     /// Requests that must be refused, and change nothing.

@@ -134,6 +134,14 @@ unsafe impl<M: Machine> Around for Counted<M> {
         add(&self.counters.copied_bytes, bytes.get());
         add(&self.counters.copy_ticks, ticks);
     }
+    unsafe fn write(&self, pa: Pa, contents: &[u8]) {
+        let begun = self.ticks();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.machine.write(pa, contents) }
+        let ticks = self.ticks().saturating_sub(begun);
+        add(&self.counters.copied_bytes, contents.len() as u64);
+        add(&self.counters.copy_ticks, ticks);
+    }
     fn activate(&self, root: Root, kept: Kept) {
         add(&self.counters.activations, 1);
         self.machine.activate(root, kept)

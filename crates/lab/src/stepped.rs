@@ -71,6 +71,11 @@ unsafe impl<M: Machine> Around for Stepped<M> {
         // SAFETY: as above.
         unsafe { self.machine.copy(from, to, bytes) }
     }
+    unsafe fn write(&self, pa: Pa, contents: &[u8]) {
+        self.lines(Bytes::new(contents.len() as u64));
+        // SAFETY: as above.
+        unsafe { self.machine.write(pa, contents) }
+    }
     unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
         (self.take)(1);
         // SAFETY: as above.

@@ -15,6 +15,7 @@ macro_rules! contract {
                     unsafe fn compare_exchange(pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
                     unsafe fn clear(pa: Pa, bytes: Bytes, caching: Caching) -> ();
                     unsafe fn copy(from: Pa, to: Pa, bytes: Bytes) -> ();
+                    unsafe fn write(pa: Pa, contents: &[u8]) -> ();
                     + load_any
                 }
                 KernelVa {

@@ -96,6 +96,18 @@ pub unsafe trait PhysMem {
     /// # Safety
     /// As for [`clear`](PhysMem::clear) on the target; the source stays allocated.
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes);
+
+    /// Writes `contents`, a multiple of 64 bytes, from `pa` on, itself one. Every CPU that sees a
+    /// later `store` sees them.
+    ///
+    /// # Safety
+    /// As for [`clear`](PhysMem::clear).
+    unsafe fn write(&self, pa: Pa, contents: &[u8]) {
+        // SAFETY: the caller owns the frames, and no reference into them is alive.
+        let to = unsafe { self.reach(pa, Bytes::new(contents.len() as u64)) };
+        // SAFETY: so many bytes, reached just now; what is borrowed lies elsewhere.
+        unsafe { to.copy_from_nonoverlapping(NonNull::from(contents).cast(), contents.len()) }
+    }
 }
 
 /// A kernel access that found no usable translation. On silicon it is a page fault in the kernel.

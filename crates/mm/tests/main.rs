@@ -11,6 +11,7 @@ mod counted;
 mod descents;
 mod exhaustion;
 mod faults;
+mod fill;
 mod findings_areas;
 mod findings_kernel;
 mod findings_latency;

@@ -527,6 +527,15 @@ impl Memory {
         unsafe { base.write_bytes(0, bytes as usize) };
     }
 
+    /// Writes `contents` from `pa` on.
+    pub(crate) fn write(&self, pa: Pa, contents: &[u8]) {
+        let to = self.reach(pa, contents.len() as u64);
+        let from = NonNull::from(contents).cast();
+        // SAFETY: `reach` checked the range; PhysMem::write's caller owns it.
+        unsafe { to.copy_from_nonoverlapping(from, contents.len()) };
+        core::sync::atomic::fence(Ordering::Release);
+    }
+
     /// Copies `bytes` from `from` to `to`, word by word, since the source may change meanwhile.
     pub(crate) fn copy(&self, from: Pa, to: Pa, bytes: u64) {
         if bytes == 0 {

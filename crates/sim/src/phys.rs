@@ -101,4 +101,16 @@ unsafe impl PhysMem for Sim {
             ((), Some(Event::Copied { from, to, bytes }))
         });
     }
+
+    unsafe fn write(&self, pa: Pa, contents: &[u8]) {
+        let (cpu, state) = self.enter();
+        let bytes = contents.len() as u64;
+        state.counters.copies.one();
+        state.counters.copied_bytes.add(bytes);
+        state.charge(self.prices.picos(Work::CopyByte, bytes));
+        self.act(cpu, || {
+            self.memory.write(pa, contents);
+            ((), Some(Event::Written { pa, bytes }))
+        });
+    }
 }

@@ -197,6 +197,7 @@ enum Broken {
     ClearShort,
     ZerosLate,
     CopyShort,
+    WriteShort,
     ReachSkewed,
     WrongNumber,
     AddLost,
@@ -334,6 +335,11 @@ unsafe impl Around for Wreck<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.sim.copy(from, to, Bytes::new(bytes.get() - short)) };
     }
+    unsafe fn write(&self, pa: Pa, contents: &[u8]) {
+        let short = if self.is(Broken::WriteShort) { 64 } else { 0 };
+        // SAFETY: the caller's promise.
+        unsafe { self.sim.write(pa, &contents[..contents.len() - short]) };
+    }
     unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
         let skew = if self.is(Broken::ReachSkewed) { 8 } else { 0 };
         // SAFETY: the law asks for a word of a frame that is its own.
@@ -457,6 +463,7 @@ fn a_broken_machine_breaks_the_law_that_speaks_of_it() {
         (Broken::ClearShort, "clear_is_exact"),
         (Broken::ZerosLate, "zeros_are_there_for_whoever_sees_a_later_store"),
         (Broken::CopyShort, "copy_is_exact"),
+        (Broken::WriteShort, "write_is_exact"),
         (Broken::ReachSkewed, "reach_is_the_same_memory"),
         (Broken::WrongNumber, "every_cpu_knows_its_number"),
         (Broken::AddLost, "what_a_cpu_adds_to_its_own_word_is_not_lost"),

@@ -141,6 +141,26 @@ pub(super) fn copy_is_exact<B: Bench>(bench: &B) -> Verdict {
     Ok(())
 }
 
+pub(super) fn write_is_exact<B: Bench>(bench: &B) -> Verdict {
+    const LINES: [[u8; 64]; 3] = [[0x5a; 64], [0xa5; 64], [1; 64]];
+    let (machine, to) = (bench.machine(), small(bench, 2).pa());
+    for (start, lines) in [(0, 1), (64, 3), (4096 - 64, 2), (4096 - 64, 1)] {
+        (0..1024).for_each(|n| store(machine, to.add(n * 8), ODD));
+        #[allow(unsafe_code)]
+        // SAFETY: scratch frames 2 and 3 belong to the suite.
+        unsafe {
+            machine.write(to.add(start), LINES[..lines].as_flattened());
+        }
+        for at in (0..8192_u64).step_by(8) {
+            let line = at.checked_sub(start).map(|offset| offset as usize / 64);
+            let written = line.and_then(|line| LINES[..lines].get(line));
+            let want = written.map_or(ODD, |line| u64::from_ne_bytes([line[0]; 8]));
+            expect(machine.me(), "a word after write", want, load(machine, to.add(at)))?;
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn reach_is_the_same_memory<B: Bench>(bench: &B) -> Verdict {
     let (machine, at) = (bench.machine(), small(bench, 5).pa().add(64));
     store(machine, at, ODD);

@@ -161,6 +161,7 @@ laws! {
         clear_is_exact
         zeros_are_there_for_whoever_sees_a_later_store
         copy_is_exact
+        write_is_exact
         reach_is_the_same_memory;
     cpus:
         every_cpu_knows_its_number

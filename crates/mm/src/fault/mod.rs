@@ -74,6 +74,7 @@
 mod anonymous;
 mod copy;
 mod defrag;
+mod fill;
 mod hugetlb;
 mod object;
 mod policy;
@@ -85,6 +86,8 @@ pub use crate::space::ProcessSwitch;
 
 pub(crate) use defrag::{BlockOffer, Tried};
 pub use defrag::{Defrag, OnShortage, UnknownDefrag};
+pub(crate) use fill::Filling;
+pub use fill::{FillError, FillWith, Unfilled};
 pub(crate) use hugetlb::Offer;
 use policy::Snapshot;
 pub(crate) use policy::Switches;

@@ -21,6 +21,7 @@ mod audit_tests;
 mod clearing;
 mod collapse;
 mod compact;
+mod fill;
 mod kernel;
 mod look;
 mod object;
@@ -313,10 +314,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             outside.yield_now(self.stock.machine);
             let outcome = self.resolve(id, Demand { va, access, end: range.end() });
             va = match outcome {
-                Outcome::OverLimit => {
-                    let limit = id.pin(&self.stock).and_then(|space| space.charge.limit());
-                    return Err(limit.map_or(RangeError::NoSpace, RangeError::OverLimit));
-                }
+                Outcome::OverLimit => return Err(self.over_limit(id)),
                 Outcome::OutOfMemory | Outcome::NoHugePage(_) => return Err(RangeError::NoMemory),
                 Outcome::Refused(Refusal::NoSpace) => return Err(RangeError::NoSpace),
                 Outcome::Refused(_) | Outcome::Userfault(_) => return Err(RangeError::Hole(va)),
@@ -331,6 +329,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             };
         }
         Ok(())
+    }
+
+    /// That a charge was refused: by a limit, of a space that may have ended since.
+    fn over_limit(&self, id: SpaceId) -> RangeError {
+        let limit = id.pin(&self.stock).and_then(|space| space.charge.limit());
+        limit.map_or(RangeError::NoSpace, RangeError::OverLimit)
     }
 
     /// Handles a page fault of the space.

@@ -116,7 +116,7 @@ pub(crate) use names::Pinned;
 pub(crate) use object::{
     Reserving, collect, create_object, drop_object, reserve_object, resize_object, unname,
 };
-pub(crate) use ops::{grow, has_place, map, map_object, protect, unmap};
+pub(crate) use ops::{check, grow, has_place, map, map_object, protect, unmap};
 pub(crate) use places::{SPENT_BEHIND, is_lost};
 pub(crate) use record::Space;
 pub(crate) use refs::clear_refs;

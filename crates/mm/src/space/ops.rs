@@ -54,7 +54,7 @@ pub struct MapRequest {
 }
 
 /// Checks a range that came from outside.
-pub(super) fn check<P: Paging>(range: VaRange) -> Result<(), RangeError> {
+pub(crate) fn check<P: Paging>(range: VaRange) -> Result<(), RangeError> {
     if range.is_empty() {
         return Err(RangeError::Empty);
     }

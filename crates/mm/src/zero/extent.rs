@@ -55,6 +55,12 @@ pub(crate) fn copy_yielding<M: Machine, P: Paging>(
     }
 }
 
+/// Writes contents that a caller has into a block of order 0.
+pub(crate) fn write_page(memory: &impl PhysMem, contents: &[u8; FRAME_BYTES as usize], to: &Claim) {
+    // SAFETY: `to` is a Claim (claim::I1).
+    unsafe { memory.write(to.frame().pa(), contents) }
+}
+
 /// Copies one base page into a block of order 0.
 pub(crate) fn copy_page(memory: &impl PhysMem, from: Pa, to: &Claim) {
     // SAFETY: `to` is a Claim (claim::I1); the caller holds a reference to the source's folio.

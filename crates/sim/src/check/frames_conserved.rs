@@ -53,6 +53,7 @@ impl Checker for FramesConserved {
             Event::Stored { pa, .. } => self.unused(pa, 8, "page-table word written", report),
             Event::Loaded { pa } => self.unused(pa, 8, "page-table word read", report),
             Event::Cleared { pa, bytes } => self.unused(pa, bytes, "cleared", report),
+            Event::Written { pa, bytes } => self.unused(pa, bytes, "written", report),
             Event::Reached { pa, bytes } => self.unused(pa, bytes, "reached", report),
             Event::Looked { pa, bytes } => self.unused(pa, bytes, "looked into", report),
             Event::Copied { from, to, bytes } => {

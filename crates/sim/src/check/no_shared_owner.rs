@@ -79,7 +79,9 @@ impl Checker for NoSharedOwner {
             }
             Event::Used { pa, access: Access::Write, .. } => self.written(pa, 1, report),
             Event::Cleared { pa, bytes } => self.written(pa, bytes, report),
-            Event::Copied { to, bytes, .. } => self.written(to, bytes, report),
+            Event::Copied { to: pa, bytes, .. } | Event::Written { pa, bytes } => {
+                self.written(pa, bytes, report);
+            }
             Event::Stored { pa, .. } => {
                 let owner = self.owners.get(pa.frame().get());
                 if !matches!(owner, Owner::Table | Owner::Claimed | Owner::Reserved | Owner::Free) {

@@ -39,8 +39,8 @@ impl Words {
     pub(super) fn event(&mut self, cpu: Cpu, memory: &Memory, event: &Event<'_>) {
         match *event {
             Event::Stored { pa, new, .. } => self.set(pa.get(), new),
-            Event::Copied { to, bytes, .. } => {
-                let frames = to.frame().get()..=(to.get() + bytes) >> FRAME_SHIFT;
+            Event::Copied { to: pa, bytes, .. } | Event::Written { pa, bytes } => {
+                let frames = pa.frame().get()..=(pa.get() + bytes) >> FRAME_SHIFT;
                 let tables: Vec<u64> = self.tables.range(frames).copied().collect();
                 tables.into_iter().for_each(|frame| self.scan(memory, frame));
             }

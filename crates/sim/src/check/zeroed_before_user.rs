@@ -124,6 +124,7 @@ impl Checker for ZeroedBeforeUser {
             }
             Event::Cleared { pa, bytes } => self.covered(pa.get(), bytes, State::Clean),
             Event::Copied { to, bytes, .. } => self.covered(to.get(), bytes, State::Touched),
+            Event::Written { pa, bytes } => self.covered(pa.get(), bytes, State::Touched),
             Event::Stored { pa, .. } => self.written(pa.get(), 8),
             Event::Reached { pa, bytes } => self.written(pa.get(), bytes),
             Event::Filled { entry } if !entry.table && entry.rights.user => {

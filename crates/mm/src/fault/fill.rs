@@ -1,0 +1,183 @@
+//! A page that is put where none is, by the handler that faults of an armed area are told to.
+//!
+//! ```text
+//!   handler ─▶ block ▸ charge ▸ contents written ▸ folio ─▶ lock: still armed, still nothing? ─▶ one store
+//!                                                             no ─▶ looked at again, or there already
+//! ```
+//!
+//! The handler is told where a page is missing ([`Outcome::Userfault`]) and answers by a page with
+//! contents of its own, or by zeros. It may do so before anybody asks. Which threads wait for the
+//! page, and how they go on, is the embedder's.
+//!
+//! **Invariants**
+//! - L1. A page comes only where nothing is, in an area that is armed. Both are so under the lock
+//!   of the table under which its entry is stored (space::seen::W1). So a fault, another fill, and
+//!   an operation that changes the area find the page, or keep it from coming (space::S1); an entry
+//!   that a split or a move has out of use is something, and is waited for.
+//! - L2. The contents are complete before the entry, which is one store, says where they are: a CPU
+//!   finds nothing there, or all of them. Nothing was present, so nothing is flushed.
+//! - L3. A page that was not published goes back as one with any contents.
+//! - L4. Pages come one by one, in the order of their addresses. The first that does not come ends
+//!   the fill: those before it stay, none behind it was touched, and it is told how many came.
+//!
+//! **Locking.** As a fault (`fault`), with one page in hand.
+//!
+//! **Not here**: areas that map objects, and huge pages of a pool: neither is filled. Pages that
+//! are there are not replaced.
+
+use super::{Fault, Need, Outcome, Refusal, Step};
+use crate::folio::Class;
+use crate::space::{Area, Flags, RangeError, Seen, attrs};
+use crate::stock::{Event, NoTable};
+use crate::table::{Attrs, Entry, Found, Paging};
+use crate::zero;
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, FRAME_BYTES, Level, Order, Pages, Va};
+
+/// What missing pages become, from an address on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FillWith<'c> {
+    /// Pages with these contents.
+    Copy(&'c [[u8; FRAME_BYTES as usize]]),
+    /// So many that show the shared page of zeros, until each is written to.
+    Zeros(Pages),
+}
+
+impl<'c> FillWith<'c> {
+    /// How many pages.
+    pub fn pages(self) -> Pages {
+        match self {
+            FillWith::Copy(contents) => Pages::new(contents.len() as u64),
+            FillWith::Zeros(pages) => pages,
+        }
+    }
+    /// What the nth of them becomes.
+    pub(crate) fn page(self, nth: u64) -> Filling<'c> {
+        match self {
+            FillWith::Copy(contents) => Filling::Copy(&contents[nth as usize]),
+            FillWith::Zeros(_) => Filling::Zeros,
+        }
+    }
+}
+
+/// What one missing page becomes.
+#[derive(Clone, Copy)]
+pub(crate) enum Filling<'c> {
+    Copy(&'c [u8; FRAME_BYTES as usize]),
+    Zeros,
+}
+
+/// Why a page was not filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FillError {
+    /// The range is refused, or there is no memory for the page.
+    Range(RangeError),
+    /// No area that is armed, and maps no object, is at this address.
+    Unarmed(Va),
+    /// Something is at this address already: a page, or a guard.
+    Present(Va),
+}
+
+impl From<RangeError> for FillError {
+    fn from(error: RangeError) -> FillError {
+        FillError::Range(error)
+    }
+}
+impl fmt::Display for FillError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FillError::Range(error) => error.fmt(f),
+            FillError::Unarmed(va) => {
+                write!(f, "missing pages at {va} are nobody's to fill: arm memory of its own there")
+            }
+            FillError::Present(va) => {
+                write!(f, "something is at {va} already: let its program go on")
+            }
+        }
+    }
+}
+impl error::Error for FillError {}
+
+/// A fill that ended early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unfilled {
+    /// How much of it was done, from its first address on (L4).
+    pub done: Bytes,
+    /// Why the page behind that was not filled.
+    pub why: FillError,
+}
+
+impl fmt::Display for Unfilled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {}: {}", self.done, self.why)
+    }
+}
+impl error::Error for Unfilled {}
+
+/// Whether the handler may fill missing pages of an area.
+fn is_to_fill(area: &Area) -> bool {
+    let others = Flags::KERNEL.with(Flags::OBJECT);
+    area.flags.and(Flags::USERFAULT.with(others)) == Flags::USERFAULT
+}
+
+impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
+    /// Fills the page at the fault's address. What is there already makes it
+    /// [`Outcome::Spurious`], and an area that is not to be filled is none. The caller is in a
+    /// reader's section.
+    pub(crate) fn fill(&self, with: Filling<'_>) -> Result<Outcome, Need> {
+        loop {
+            let Some(area) = self.view.area(self.va).filter(is_to_fill) else {
+                return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
+            };
+            let found = self.view.walk(self.va);
+            let step = match (found.entry, with) {
+                (Entry::None, Filling::Copy(contents)) => self.put(&area, &found, contents),
+                (Entry::None, Filling::Zeros) => self.zero(&area, &found),
+                (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
+                (Entry::Table(_), _) => Step::Again,
+                _ => Step::Done(Outcome::Spurious),
+            };
+            match step {
+                Step::Done(outcome) => return Ok(outcome),
+                Step::Need(need) => return Err(need),
+                Step::Again if self.view.is_pending() => return Err(Need::Wait),
+                Step::Again => self.stock.machine.relax(),
+            }
+        }
+    }
+
+    /// Makes a folio of one page with these contents, and publishes it where nothing was found.
+    fn put(&self, area: &Area, found: &Found, contents: &[u8; FRAME_BYTES as usize]) -> Step {
+        match self.ensure(Level::BASE, found) {
+            Ok(()) => {}
+            Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
+            // Something is in the way of its table that was not there before.
+            Err(NoTable::Blocked(_)) => return Step::Again,
+        }
+        let me = self.stock.machine.me();
+        let Ok(claim) = self.stock.claim(Order::BASE, Class::Movable) else {
+            return Step::Done(Outcome::OutOfMemory);
+        };
+        if self.space.charge(me, 1).is_err() {
+            self.stock.put_back(claim);
+            return Step::Done(Outcome::OverLimit);
+        }
+        zero::write_page(self.stock.machine, contents, &claim); // L2
+        self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
+        let origin = self.space.member.origin(self.va, area.own_offset());
+        let head = self.stock.enlist(claim, 1, origin);
+        let Some(agreed) = self.view.agree(&Seen::one(area, self.va, Level::BASE, found.word))
+        else {
+            let claim = self.stock.delist(head, 1);
+            claim.into_iter().for_each(|claim| self.stock.release(claim)); // L3
+            self.space.uncharge(me, 1);
+            self.stock.count(Event::LostRace);
+            return Step::Again;
+        };
+        let writable = if area.flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
+        let attrs = attrs(area.flags) | writable | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
+        agreed.map(head, Order::BASE, attrs | Attrs::TOUCHED);
+        Step::Done(Outcome::Mapped(Order::BASE))
+    }
+}

@@ -1,0 +1,73 @@
+//! The face of pages that a handler fills.
+
+use super::Manager;
+use crate::fault::{
+    Access, Demand, Fault, FillError, FillWith, Filling, Need, Offers, Outcome, Refusal, Unfilled,
+};
+use crate::space::{self, RangeError, SpaceId};
+use crate::sync::Outside;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
+
+impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
+    /// Puts pages where none are, from `va` on, in memory of the space's own that is armed
+    /// ([`Advice::UserfaultArm`](space::Advice)): as the handler does that is told of
+    /// [`Outcome::Userfault`]. Each page is there for all CPUs at once, with all that is in it.
+    /// The rights of the areas are not asked. Others may run between any two pages.
+    pub fn fill(&self, id: SpaceId, va: Va, with: FillWith<'_>) -> Result<(), Unfilled> {
+        let none = |why: RangeError| Unfilled { done: Bytes::new(0), why: why.into() };
+        let pages = with.pages().get();
+        let bytes = pages.checked_mul(FRAME_BYTES).map(Bytes::new);
+        let range = bytes.and_then(|bytes| VaRange::sized(va, bytes));
+        let range = range.ok_or(none(RangeError::Outside(va)))?;
+        space::check::<P>(range).map_err(none)?;
+        let mut outside = Outside::at_the_face();
+        for nth in 0..pages {
+            outside.yield_now(self.stock.machine);
+            let done = Bytes::new(nth * FRAME_BYTES);
+            let at = va.add(done.get());
+            let why = match self.fill_page(id, at, with.page(nth), &mut outside) {
+                Outcome::Mapped(_) | Outcome::ZeroPage(_) => continue,
+                Outcome::Spurious => FillError::Present(at),
+                Outcome::OutOfMemory => RangeError::NoMemory.into(),
+                Outcome::OverLimit => self.over_limit(id).into(),
+                Outcome::Refused(Refusal::NoSpace) => RangeError::NoSpace.into(),
+                _ => FillError::Unarmed(at),
+            };
+            return Err(Unfilled { done, why });
+        }
+        Ok(())
+    }
+    /// Fills one page; without memory it looks once more, as a fault does (fault::E7).
+    fn fill_page(&self, id: SpaceId, va: Va, with: Filling<'_>, outside: &mut Outside) -> Outcome {
+        match self.fill_once(id, va, with, outside) {
+            Outcome::OutOfMemory | Outcome::OverLimit => {
+                let _looking = self.stock.last_look(outside);
+                self.fill_once(id, va, with, outside)
+            }
+            outcome => outcome,
+        }
+    }
+    fn fill_once(&self, id: SpaceId, va: Va, with: Filling<'_>, outside: &mut Outside) -> Outcome {
+        let (demand, offers) = (Demand::page(va, Access::Write), Offers::default());
+        loop {
+            let got = {
+                let _reading = self.stock.reading_of(outside);
+                let Some(space) = id.peek(&self.stock) else {
+                    return Outcome::Refused(Refusal::NoSpace);
+                };
+                Fault::new(&self.stock, space, &self.switches, demand, &offers).fill(with)
+            };
+            match got {
+                Ok(Outcome::OutOfMemory) if self.relieve() => {}
+                Ok(outcome) => return outcome,
+                Err(Need::Wait) => {
+                    self.stock.machine.relax();
+                    outside.yield_now(self.stock.machine);
+                }
+                Err(need) => unreachable!("a page is filled with what is at hand, not {need:?}"),
+            }
+        }
+    }
+}
