@@ -54,6 +54,7 @@ pub(crate) fn is_served(outcome: Outcome) -> bool {
         | Outcome::Reused
         | Outcome::Spurious => true,
         Outcome::Userfault(_)
+        | Outcome::UserfaultWrite(_)
         | Outcome::Refused(_)
         | Outcome::NoHugePage(_)
         | Outcome::OutOfMemory

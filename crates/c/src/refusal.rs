@@ -198,7 +198,7 @@ fn faulted(outcome: &Outcome) -> Status {
         | Outcome::Copied
         | Outcome::Reused
         | Outcome::Spurious => Status::Ok,
-        Outcome::Userfault(_) => Status::Userfault,
+        Outcome::Userfault(_) | Outcome::UserfaultWrite(_) => Status::Userfault,
         Outcome::NoHugePage(_) => Status::NoHugePages,
         Outcome::OutOfMemory => Status::NoMemory,
         Outcome::OverLimit => Status::Limit,
@@ -311,6 +311,7 @@ impl fmt::Display for Refusal {
 fn fault(outcome: &Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match outcome {
         Outcome::Userfault(va) => write!(f, "the program is to fill the page at {va}"),
+        Outcome::UserfaultWrite(va) => write!(f, "the program watches the page at {va}"),
         Outcome::NoHugePage(order) => write!(f, "the pool of {} is empty", order.bytes()),
         Outcome::OutOfMemory => f.write_str("not even a page of 4 KiB is free"),
         Outcome::OverLimit => f.write_str("the space may not be charged for another page"),

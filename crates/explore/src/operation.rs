@@ -17,7 +17,7 @@ use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Form};
 use foliant::object::ObjectRequest;
 use foliant::pool::{Budget, Folding};
-use foliant::space::{Advice, Flags, MapRequest, Move, Place, Refs, SpaceId};
+use foliant::space::{Advice, Flags, MapRequest, Move, Place, Refs, SpaceId, Watch};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
 use foliant::table::{Attrs, Paging};
 use foliant::vmap::{Caller, FrameMapping, Request, Rights, VmapError};
@@ -124,6 +124,8 @@ operations! {
     Userfault,
     /// Pages are dropped, and the program fills them.
     UserFill,
+    /// Writes to pages are the program's to allow.
+    Watch,
     /// All is unmapped.
     Unmap,
     /// One page is unmapped.
@@ -570,6 +572,14 @@ impl<P: Paging> Scene<P> {
                 any(mm.fill(id, Va::new(BASE + PAGE), FillWith::Zeros(Pages::new(1))));
                 engine::border();
                 advise(range(BASE, 2 * PAGE), Advice::UserfaultDisarm);
+            }
+            Op::Watch => {
+                let part = range(BASE, 4 * PAGE);
+                advise(part, Advice::UserfaultWriteArm);
+                engine::border();
+                any(mm.watch(id, part, Watch::All));
+                engine::border();
+                advise(part, Advice::UserfaultWriteDisarm);
             }
             Op::Unmap => any(mm.unmap(id, whole)),
             Op::UnmapDropped => {
@@ -1065,6 +1075,7 @@ impl<P: Paging> Scene<P> {
                 last,
                 Outcome::Refused(_)
                     | Outcome::Userfault(_)
+                    | Outcome::UserfaultWrite(_)
                     | Outcome::OutOfMemory
                     | Outcome::OverLimit
                     | Outcome::NoHugePage(_)

@@ -99,6 +99,7 @@ fn scenes_are_clean() {
         "x86_64 base fork1: Write | ReadOnly",
         "x86_64 huge: WriteHuge | DropHuge",
         "x86_64 small: UserFill | Load",
+        "x86_64 small fork1: Watch | Store",
         "aarch64 small: WriteEmpty | DontNeed",
         "riscv64 base: Relocate | Load",
         "x86_64 base refuse1: WriteEmpty | Fork",

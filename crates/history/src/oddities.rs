@@ -6,8 +6,8 @@ use crate::seat::Seat;
 use crate::world::{Got, World, range};
 use foliant::Outcome;
 use foliant::fault::{FillError, FillWith, Unfilled};
-use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, SpaceId};
-use foliant::table::{Half, Paging};
+use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, SpaceId, Watch};
+use foliant::table::{Attrs, Half, Paging};
 use foliant_units::{Bytes, FRAME_BYTES, Pages, Va, VaRange};
 
 impl Seat {
@@ -103,6 +103,36 @@ impl Seat {
                 if world.lacks(self.known().limit, why) => {}
             Err(error) => world.wrong("answers", format!("page {page:#x} is not filled: {error}")),
         }
+    }
+
+    /// A write to a watched page is handed to the program.
+    pub(crate) fn watch<P: Paging>(&mut self, world: &World<'_, P>) {
+        world.count("watch");
+        let id = self.known().id;
+        let Stretch { start, end } = self.window.clone();
+        let page = start + self.rng.below(end - start);
+        let (one, at) = (page..page + 1, page * FRAME_BYTES);
+        let may_be_written =
+            self.known().model.get(at).is_some_and(|p| p.flags.has(Flags::READ_WRITE) && !p.guard);
+        if !may_be_written || !P::KEEPS.has(Attrs::UFFD_WP) {
+            return;
+        }
+        let armed = world.mm.advise(id, span(&one), Advice::UserfaultWriteArm);
+        if !self.judge(world, "arm for writes", armed, Ok(())) {
+            return;
+        }
+        let watched = world.mm.watch(id, span(&one), Watch::All);
+        if self.judge(world, "watch", watched, Ok(())) {
+            self.load(world, self.at, at);
+            match world.store(id, at, 1) {
+                Got::Not(Outcome::UserfaultWrite(told)) if told == va(page) => {}
+                got => world.wrong("answers", format!("a store to a watched page gives {got:?}")),
+            }
+            self.load(world, self.at, at);
+        }
+        let disarm = || world.mm.advise(id, span(&one), Advice::UserfaultWriteDisarm);
+        self.insist(world, "disarm for writes", disarm);
+        self.store(world, self.at, at);
     }
 
     /// Requests that must be refused, and change nothing.

@@ -234,6 +234,7 @@ impl Seat {
                 }
             }
             Op::Stack => self.stack(world),
+            Op::Userfault if self.rng.once_in(2) => self.watch(world),
             Op::Userfault => self.userfault(world),
             Op::Forget => self.forget(world),
             Op::Bad => self.bad(world),

@@ -194,8 +194,6 @@ impl Seat {
         let got = world.load(known.id, va);
         match got {
             Got::Value(0) | Got::Not(Outcome::Refused(_)) => {}
-            // The seat that the page belongs to was at `userfault` when this one forked.
-            Got::Not(Outcome::Userfault(at)) if at == Va::new(page * FRAME_BYTES) => {}
             Got::Value(value)
                 if is_from(value, va, &self.all, pages) && known.line.contains(&(value >> 48)) => {}
             Got::Not(outcome) if world.is_short(known.limit, outcome) => return,

@@ -350,6 +350,7 @@ impl<'m, P: Paging> World<'m, P> {
             let outcome = self.mm.machine().during(Task::Fault, fault);
             if let Outcome::Refused(_)
             | Outcome::Userfault(_)
+            | Outcome::UserfaultWrite(_)
             | Outcome::NoHugePage(_)
             | Outcome::OutOfMemory
             | Outcome::OverLimit = outcome

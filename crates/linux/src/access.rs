@@ -100,7 +100,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Outcome::Refused(Refusal::Beyond(_)) => bus(BUS_ADRERR, addr),
             Outcome::Refused(_) => segv(SEGV_MAPERR, addr),
             // Nobody can arm an area yet.
-            Outcome::NoHugePage(_) | Outcome::Userfault(_) => bus(BUS_ADRERR, addr),
+            Outcome::NoHugePage(_) => bus(BUS_ADRERR, addr),
+            Outcome::Userfault(_) | Outcome::UserfaultWrite(_) => bus(BUS_ADRERR, addr),
             Outcome::OutOfMemory | Outcome::OverLimit => Fault::OutOfMemory,
         }
     }

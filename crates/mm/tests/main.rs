@@ -47,4 +47,5 @@ mod traps_v;
 mod traps_z;
 mod vmap;
 mod vmap_model;
+mod watch;
 mod zeros;

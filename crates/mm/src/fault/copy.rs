@@ -16,6 +16,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     pub(super) fn write_protected(&self, area: &Area, found: &Found) -> Step {
         let Entry::Leaf { pa, attrs } = found.entry else { return Step::Again };
         match (attrs.has(Attrs::SPECIAL), found.level) {
+            _ if attrs.has(Attrs::UFFD_WP) && area.flags.has(Flags::USERFAULT_WRITE) => {
+                return Step::Done(Outcome::UserfaultWrite(self.va)); // space::S12
+            }
             (true, Level::BASE) => {}
             (true, _) => return self.anonymous(area, found),
             // One entry of a group does not become writable alone (space::S10).
@@ -87,7 +90,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
         let writable = |word| match P::decode(word, level, slot) {
-            Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs | wider),
+            // Where the area is not armed any more, the bit is about to go (space::S12).
+            Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs.without(Attrs::UFFD_WP) | wider),
             _ => word,
         };
         let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else {

@@ -10,10 +10,11 @@
 //! page, and how they go on, is the embedder's.
 //!
 //! **Invariants**
-//! - L1. A page comes only where nothing is, in an area that is armed. Both are so under the lock
-//!   of the table under which its entry is stored (space::seen::W1). So a fault, another fill, and
-//!   an operation that changes the area find the page, or keep it from coming (space::S1); an entry
-//!   that a split or a move has out of use is something, and is waited for.
+//! - L1. A page comes only where nothing is, in an area that is armed; a marker of a missing page
+//!   that is watched counts as nothing, but not for zeros. Both are so under the lock of the table
+//!   under which its entry is stored (space::seen::W1). So a fault, another fill, and an operation
+//!   that changes the area find the page, or keep it from coming (space::S1); an entry that a split
+//!   or a move has out of use is something, and is waited for.
 //! - L2. The contents are complete before the entry, which is one store, says where they are: a CPU
 //!   finds nothing there, or all of them. Nothing was present, so nothing is flushed.
 //! - L3. A page that was not published goes back as one with any contents.
@@ -27,9 +28,9 @@
 
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::folio::Class;
-use crate::space::{Area, Flags, RangeError, Seen, attrs};
+use crate::space::{Area, Flags, RangeError, Seen, attrs, watched};
 use crate::stock::{Event, NoTable};
-use crate::table::{Attrs, Entry, Found, Paging};
+use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -40,6 +41,9 @@ use foliant_units::{Bytes, FRAME_BYTES, Level, Order, Pages, Va};
 pub enum FillWith<'c> {
     /// Pages with these contents.
     Copy(&'c [[u8; FRAME_BYTES as usize]]),
+    /// The same, watched from the start ([`Watch`](crate::space::Watch)): in an area that is armed
+    /// for writes.
+    Watched(&'c [[u8; FRAME_BYTES as usize]]),
     /// So many that show the shared page of zeros, until each is written to.
     Zeros(Pages),
 }
@@ -48,7 +52,9 @@ impl<'c> FillWith<'c> {
     /// How many pages.
     pub fn pages(self) -> Pages {
         match self {
-            FillWith::Copy(contents) => Pages::new(contents.len() as u64),
+            FillWith::Copy(contents) | FillWith::Watched(contents) => {
+                Pages::new(contents.len() as u64)
+            }
             FillWith::Zeros(pages) => pages,
         }
     }
@@ -56,6 +62,7 @@ impl<'c> FillWith<'c> {
     pub(crate) fn page(self, nth: u64) -> Filling<'c> {
         match self {
             FillWith::Copy(contents) => Filling::Copy(&contents[nth as usize]),
+            FillWith::Watched(contents) => Filling::Watched(&contents[nth as usize]),
             FillWith::Zeros(_) => Filling::Zeros,
         }
     }
@@ -65,7 +72,20 @@ impl<'c> FillWith<'c> {
 #[derive(Clone, Copy)]
 pub(crate) enum Filling<'c> {
     Copy(&'c [u8; FRAME_BYTES as usize]),
+    Watched(&'c [u8; FRAME_BYTES as usize]),
     Zeros,
+}
+
+impl Filling<'_> {
+    /// Whether the handler may fill missing pages of an area with it.
+    fn suits(&self, area: &Area) -> bool {
+        let others = Flags::KERNEL.with(Flags::OBJECT);
+        let armed = match self {
+            Filling::Copy(_) | Filling::Zeros => Flags::ARMED,
+            Filling::Watched(_) => Flags::USERFAULT_WRITE,
+        };
+        area.flags.and(others) == Flags::NONE && area.flags.and(armed) != Flags::NONE
+    }
 }
 
 /// Why a page was not filled.
@@ -73,7 +93,8 @@ pub(crate) enum Filling<'c> {
 pub enum FillError {
     /// The range is refused, or there is no memory for the page.
     Range(RangeError),
-    /// No area that is armed, and maps no object, is at this address.
+    /// No area that is armed, for writes where pages are to be watched, and maps no object is at
+    /// this address.
     Unarmed(Va),
     /// Something is at this address already: a page, or a guard.
     Present(Va),
@@ -115,26 +136,25 @@ impl fmt::Display for Unfilled {
 }
 impl error::Error for Unfilled {}
 
-/// Whether the handler may fill missing pages of an area.
-fn is_to_fill(area: &Area) -> bool {
-    let others = Flags::KERNEL.with(Flags::OBJECT);
-    area.flags.and(Flags::USERFAULT.with(others)) == Flags::USERFAULT
-}
-
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Fills the page at the fault's address. What is there already makes it
     /// [`Outcome::Spurious`], and an area that is not to be filled is none. The caller is in a
     /// reader's section.
     pub(crate) fn fill(&self, with: Filling<'_>) -> Result<Outcome, Need> {
         loop {
-            let Some(area) = self.view.area(self.va).filter(is_to_fill) else {
+            let Some(area) = self.view.area(self.va).filter(|area| with.suits(area)) else {
                 return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
             };
             let found = self.view.walk(self.va);
             let step = match (found.entry, with) {
-                (Entry::None, Filling::Copy(contents)) => self.put(&area, &found, contents),
                 (Entry::None, Filling::Zeros) => self.zero(&area, &found),
+                (Entry::None, with) => self.put(&area, &found, with),
                 (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
+                (Entry::Soft(soft), Filling::Copy(_) | Filling::Watched(_))
+                    if soft.kind == SoftKind::Marker =>
+                {
+                    self.put(&area, &found, with) // in its place (L1)
+                }
                 (Entry::Table(_), _) => Step::Again,
                 _ => Step::Done(Outcome::Spurious),
             };
@@ -148,7 +168,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Makes a folio of one page with these contents, and publishes it where nothing was found.
-    fn put(&self, area: &Area, found: &Found, contents: &[u8; FRAME_BYTES as usize]) -> Step {
+    fn put(&self, area: &Area, found: &Found, with: Filling<'_>) -> Step {
+        let (Filling::Copy(contents) | Filling::Watched(contents)) = with else {
+            return Step::Again; // zeros are no folio
+        };
         match self.ensure(Level::BASE, found) {
             Ok(()) => {}
             Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
@@ -177,6 +200,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         let writable = if area.flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
         let attrs = attrs(area.flags) | writable | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
+        let attrs = if let Filling::Watched(_) = with { watched(attrs) } else { attrs };
         agreed.map(head, Order::BASE, attrs | Attrs::TOUCHED);
         Step::Done(Outcome::Mapped(Order::BASE))
     }

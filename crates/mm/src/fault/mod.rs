@@ -127,6 +127,8 @@ pub enum Outcome {
     Spurious,
     /// The fault is handed to the program, which fills the page and tries again.
     Userfault(Va),
+    /// The write is handed to the program, which watches the page, lifts that and tries again.
+    UserfaultWrite(Va),
     /// The access is not allowed.
     Refused(Refusal),
     /// No huge page of this size is left: none was reserved, and the pool is empty.
@@ -331,10 +333,22 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Table(_) => Step::Again,
             Entry::Soft(soft) => match soft.kind {
                 SoftKind::Guard => Step::Done(Outcome::Refused(Refusal::Guard(self.va))),
-                SoftKind::Marker => Step::Done(Outcome::Userfault(self.va)),
+                SoftKind::Marker => self.marked(area, found),
                 SoftKind::Migration => Step::Need(Need::Wait),
                 _ => Step::Again,
             },
+        }
+    }
+
+    /// A missing page that is watched (space::watch::H3).
+    #[inline(never)] // seldom are any
+    fn marked(&self, area: &Area, found: &Found) -> Step {
+        match self.access {
+            // It is watched no more, and the marker is about to go.
+            _ if !area.flags.has(Flags::USERFAULT_WRITE) => Step::Need(Need::Wait),
+            _ if area.flags.has(Flags::USERFAULT) => Step::Done(Outcome::Userfault(self.va)),
+            Access::Write => Step::Done(Outcome::UserfaultWrite(self.va)),
+            Access::Read | Access::Execute => self.zero(area, found),
         }
     }
 

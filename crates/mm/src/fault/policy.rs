@@ -224,9 +224,12 @@ impl Policy {
     }
 }
 
+/// Properties of areas that get none: of one that is armed each page is told of by itself.
+const BARRING: Flags = Flags::NOHUGEPAGE.with(Flags::ARMED);
+
 /// Whether an area, or its process, gets no large folios whatever the switches say.
 fn bars(flags: Flags, switch: ProcessSwitch) -> bool {
-    switch == ProcessSwitch::Off || flags.has(Flags::NOHUGEPAGE) || flags.has(Flags::USERFAULT)
+    switch == ProcessSwitch::Off || flags.and(BARRING) != Flags::NONE
 }
 
 impl Size {

@@ -5,16 +5,18 @@
 //!   word 5   creator (40) │ index, high 24 bits       the frame of the space that it was made in
 //! ```
 //!
-//! An index is a page number modulo 2^48: the page of the address at which the folio's first page
+//! An index is a page number modulo 2^47: the page of the address at which the folio's first page
 //! was made. Addresses and indices differ by the area's offset, which is zero until the area is
 //! moved (`rmap`).
 
 use core::fmt;
 use foliant_units::{FRAME_BYTES, Frame, Pages, Va};
 
-const BITS: u32 = 48;
+const BITS: u32 = 47;
 const MASK: u64 = (1 << BITS) - 1;
 const LOW: u32 = 24;
+// The pages of the largest user half, and how far they can be moved either way.
+const _: () = assert!(BITS > 56 - FRAME_BYTES.ilog2());
 
 /// The page number at which a page was made, among the addresses of its fork tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +40,7 @@ impl AnonOffset {
     pub(crate) const fn between(va: Va, index: Index) -> AnonOffset {
         AnonOffset(index.0.wrapping_sub(va.get() / FRAME_BYTES) & MASK)
     }
-    /// As a number of 48 bits.
+    /// As a number of 47 bits.
     pub(crate) const fn word(self) -> u64 {
         self.0
     }

@@ -503,8 +503,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     }
 
     /// Whether a leaf lies in areas that all have the same rights, and has those, but that it may
-    /// forbid writes which they allow (space::S9), as one does that is not soft dirty (space::S11).
-    /// `area` is the one of the leaf before.
+    /// forbid writes which they allow (space::S9), as one does that is not soft dirty (space::S11)
+    /// or is watched (space::S12). `area` is the one of the leaf before.
     fn has_rights_of_areas(
         &self,
         id: SpaceId,
@@ -517,12 +517,17 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         if attrs.has(Attrs::WRITE) && !attrs.has(Attrs::SOFT_DIRTY.and(P::KEEPS)) {
             return false;
         }
+        let watched = attrs.has(Attrs::UFFD_WP);
+        if watched && attrs.has(Attrs::WRITE) {
+            return false; // space::S12
+        }
         while at < end {
             let known = area.filter(|area| area.range.contains(at));
             *area = known.or_else(|| self.area(id, at));
             let Some(here) = *area else { return false };
             let flags = here.flags.and(Flags::RIGHTS);
             let is_excess = attrs.has(Attrs::WRITE) && !flags.has(Flags::WRITE);
+            let is_excess = is_excess || watched && !here.flags.has(Flags::USERFAULT_WRITE);
             if *rights.get_or_insert(flags) != flags || space::attrs(flags) != shown || is_excess {
                 return false;
             }

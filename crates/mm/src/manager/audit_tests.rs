@@ -221,6 +221,39 @@ fn what_may_be_written_is_soft_dirty() {
     });
 }
 
+/// A page that may be written though somebody is to be told, and one that is watched where nobody
+/// is (space::S12).
+#[test]
+fn what_is_watched_is_not_writable_and_in_an_armed_area() {
+    world(|mm, _, id| {
+        let (va, tables) = (Va::new(BASE), id.pin(&mm.stock).unwrap().tables(&mm.stock));
+        let at = VaRange::sized(va, Bytes::new(FRAME_BYTES)).unwrap();
+        let change = |change: &dyn Fn(Attrs) -> Attrs| {
+            let locked = tables.lock(va, Level::BASE).unwrap();
+            let slot = locked.index_of(va);
+            let Entry::Leaf { pa, attrs } =
+                X86_64::<4>::decode(locked.get(slot), Level::BASE, slot)
+            else {
+                panic!("a page is there")
+            };
+            locked.set(slot, X86_64::<4>::leaf(pa, Level::BASE, change(attrs)));
+        };
+        let wrong = Some(AuditError::Rights { space: id, va });
+        mm.advise(id, at, Advice::UserfaultWriteArm).unwrap();
+        mm.watch(id, at, space::Watch::Present).unwrap();
+        mm.audit(&[id]).unwrap();
+        change(&|attrs| attrs | Attrs::WRITE);
+        assert_eq!(mm.audit(&[id]).err(), wrong);
+        change(&|attrs| attrs.without(Attrs::UFFD_WP));
+        mm.audit(&[id]).unwrap();
+        mm.advise(id, at, Advice::UserfaultWriteDisarm).unwrap();
+        change(&|attrs| attrs.without(Attrs::WRITE) | Attrs::UFFD_WP);
+        assert_eq!(mm.audit(&[id]).err(), wrong);
+        change(&|attrs| attrs.without(Attrs::UFFD_WP));
+        mm.audit(&[id]).unwrap();
+    });
+}
+
 #[test]
 fn a_folio_that_nobody_keeps_is_found_unless_it_is_broken() {
     for broken in [false, true] {

@@ -77,7 +77,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let suits = |flags: Flags| {
             // What an object has is not the space's to replace, and what is missing is no zeros.
             let others = Flags::KERNEL.with(Flags::OBJECT);
-            let off = Flags::NOHUGEPAGE.with(Flags::USERFAULT).with(others);
+            let off = Flags::NOHUGEPAGE.with(Flags::ARMED).with(others);
             flags.has(Flags::READ_WRITE)
                 && flags.and(off) == Flags::NONE
                 && flags.huge_order().is_none()
@@ -156,9 +156,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             true => Ok(()),
             false => match self.resolve(id, Demand::page(va, Access::Write)) {
                 Outcome::OutOfMemory | Outcome::OverLimit => Err(CollapseError::NoMemory),
-                Outcome::Refused(_) | Outcome::Userfault(_) | Outcome::NoHugePage(_) => {
-                    Err(CollapseError::Changed(va))
-                }
+                Outcome::Refused(_)
+                | Outcome::Userfault(_)
+                | Outcome::UserfaultWrite(_)
+                | Outcome::NoHugePage(_) => Err(CollapseError::Changed(va)),
                 _ => Ok(()),
             },
         }

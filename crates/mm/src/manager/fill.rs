@@ -1,10 +1,10 @@
-//! The face of pages that a handler fills.
+//! The face of what a handler does: pages that it fills, and those that it watches.
 
 use super::Manager;
 use crate::fault::{
     Access, Demand, Fault, FillError, FillWith, Filling, Need, Offers, Outcome, Refusal, Unfilled,
 };
-use crate::space::{self, RangeError, SpaceId};
+use crate::space::{self, RangeError, SpaceId, Steps, Watch};
 use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -39,6 +39,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         Ok(())
     }
+    /// Has writes to the pages of a range told ([`Outcome::UserfaultWrite`]), or not any more.
+    /// Areas that are armed for writes ([`Advice::UserfaultWriteArm`](space::Advice)) cover it
+    /// without a hole.
+    pub fn watch(&self, id: SpaceId, range: VaRange, watch: Watch) -> Result<(), RangeError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        space::watch(&self.stock, &space, range, watch, &mut Steps::at_the_face())
+    }
+
     /// Fills one page; without memory it looks once more, as a fault does (fault::E7).
     fn fill_page(&self, id: SpaceId, va: Va, with: Filling<'_>, outside: &mut Outside) -> Outcome {
         match self.fill_once(id, va, with, outside) {

@@ -317,7 +317,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Outcome::OverLimit => return Err(self.over_limit(id)),
                 Outcome::OutOfMemory | Outcome::NoHugePage(_) => return Err(RangeError::NoMemory),
                 Outcome::Refused(Refusal::NoSpace) => return Err(RangeError::NoSpace),
-                Outcome::Refused(_) | Outcome::Userfault(_) => return Err(RangeError::Hole(va)),
+                Outcome::Refused(_) | Outcome::Userfault(_) | Outcome::UserfaultWrite(_) => {
+                    return Err(RangeError::Hole(va));
+                }
                 Outcome::Mapped(order) | Outcome::ZeroPage(order) => {
                     va.align_down(order.bytes()).add(order.bytes().get())
                 }

@@ -4,10 +4,12 @@ use super::area::{Area, Flags};
 use super::error::RangeError;
 use super::huge;
 use super::ops::{change_entries, check, covered};
+use super::prepaid;
 use super::record::Space;
 use super::split_leaf;
 use super::steps::Steps;
 use super::walk::{self, Uncached, Unchanged};
+use super::watch::{self, Watch};
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::{NoTable, Stock, Supply};
@@ -26,6 +28,12 @@ pub enum Advice {
     UserfaultArm,
     /// Missing pages are no longer handed to the program.
     UserfaultDisarm,
+    /// Writes to pages that are watched are handed to the program. Refused where the format of page
+    /// tables has no bit that says so ([`Attrs::UFFD_WP`]), and of what is not memory of the
+    /// space's own.
+    UserfaultWriteArm,
+    /// Writes are no longer handed to the program, and no page is watched any more.
+    UserfaultWriteDisarm,
     /// The contents are dropped now; the next touch finds zeros.
     DontNeed,
     /// The contents may be dropped; until they are, they stay. Nothing is reclaimed yet, so they
@@ -82,6 +90,18 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             let mut sink = Uncached { machine: stock.machine, steps };
             walk::edit(stock, space, range, &Unchanged, &mut sink);
         }
+        Advice::UserfaultWriteArm => {
+            covered(stock, space, range, |area| match watch::is_watchable::<P>(area) {
+                true => Ok(()),
+                false => Err(RangeError::Hole(area.range.start().max(range.start()))),
+            })?;
+            flags(Flags::USERFAULT_WRITE, Flags::NONE)?;
+        }
+        Advice::UserfaultWriteDisarm => {
+            flags(Flags::NONE, Flags::USERFAULT_WRITE)?;
+            watch::change(stock, space, range, &mut gather, Watch::Nothing, steps);
+            gather.settle();
+        }
         Advice::Tag(tag) => change(&|area| (area.flags, tag))?,
         Advice::UserfaultDisarm => flags(Flags::NONE, Flags::USERFAULT)?,
         Advice::DontNeed => {
@@ -108,20 +128,6 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     }
     gather.flush();
     Ok(dropped)
-}
-
-/// Charges the tables that base entries of all of `range` need and that are not there. The holder
-/// of the writer never lacks more: tables that are there stay, and a leaf has a table kept for it
-/// (space::S4).
-fn prepaid<'s, 'm, M: Machine, P: Paging>(
-    stock: &'s Stock<'m, M, P>,
-    space: &'s Space,
-    range: VaRange,
-    steps: &mut Steps,
-) -> Result<Supply<'s, 'm, M, P>, RangeError> {
-    let tables: Tables<'_, M, P> = space.tables(stock);
-    let missing = tables.missing_in(range, || steps.take(stock.machine, 1));
-    Ok(Supply::prepaid(stock, &space.charge, missing.get())?)
 }
 
 /// Puts guards in the place of whatever is there. Each page becomes one in one step, so a load

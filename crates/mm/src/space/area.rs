@@ -38,6 +38,8 @@ impl Flags {
     pub const NOHUGEPAGE: Flags = Flags(1 << 4);
     /// Missing pages are the program's to fill: every fault is handed to it, at order 0.
     pub const USERFAULT: Flags = Flags(1 << 5);
+    /// Writes to pages that are watched are the program's to allow ([`Watch`](super::Watch)).
+    pub const USERFAULT_WRITE: Flags = Flags(1 << 16);
     /// A fault below it, within reach, extends it downwards.
     pub const GROWS_DOWN: Flags = Flags(1 << 6);
     /// Its pages are huge pages of 2 MiB, out of the pool.
@@ -54,6 +56,9 @@ impl Flags {
     pub const SHARED: Flags = Flags(1 << 14);
     /// It maps an object. The manager sets it; a request is known by its call.
     pub const OBJECT: Flags = Flags(1 << 15);
+    /// Faults are told, of either kind: where pages are missing, and of writes to those that are
+    /// watched.
+    pub const ARMED: Flags = Flags::USERFAULT.with(Flags::USERFAULT_WRITE);
     /// Readable and writable.
     pub const READ_WRITE: Flags = Flags(3);
     /// All access rights.
@@ -112,7 +117,7 @@ impl Flags {
         if self.has(Flags::NORESERVE) { None } else { self.huge_order() }
     }
     /// How many bits there are.
-    const BITS: u32 = 16;
+    const BITS: u32 = 17;
 }
 
 /// One area.

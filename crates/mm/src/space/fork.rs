@@ -22,7 +22,8 @@ use crate::frame::{Claim, Kind};
 use crate::stock::{Event, NoTable, Stock, Supply, record};
 use crate::sync::Ordering;
 use crate::table::{
-    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slots, Soft, Stop, Tables, Verdict, What,
+    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slots, Soft, SoftKind, Stop, Tables,
+    Verdict, What,
 };
 use core::cell::Cell;
 use foliant_machine::{Machine, Owner, Replace};
@@ -106,6 +107,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 Some(_) => area.flags.with(Flags::NORESERVE),
                 None => area.flags,
             };
+            let flags = flags.without(Flags::ARMED); // the handler knows of one space (watch::H4)
             let area = attach::copied(self.stock, self.child, &Area { flags, ..area })?;
             attach::put_area(self.stock, self.child, &area);
             steps.take_flushed(gather, machine, 1);
@@ -188,6 +190,7 @@ impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
         self.cost.set(Cost::Nothing);
         match at.level {
             _ if soft.is_waited_for() => Verdict::Busy,
+            _ if soft.kind == SoftKind::Marker => Verdict::Keep, // as above
             Level::BASE => Verdict::Show,
             _ => Verdict::Keep, // a spent entry: the child has no reservations
         }
@@ -327,7 +330,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             Cost::Nothing => {}
         }
         let slots = Slots::new(first, run.count as usize).expect("of one table");
-        copy.map_alike(slots, pa, shared(attrs).without(Attrs::ACCESSED));
+        copy.map_alike(slots, pa, shared(attrs).without(Attrs::ACCESSED | Attrs::UFFD_WP));
         if attrs.has(Attrs::GROUPED) {
             stock.count(Event::ContMapped);
         }

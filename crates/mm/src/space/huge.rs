@@ -35,7 +35,7 @@ pub(crate) fn level_of(order: Order) -> Level {
 pub(crate) fn check<P: Paging>(flags: Flags) -> Result<Bytes, MapError> {
     let Some(order) = flags.huge_order() else { return Ok(PAGE) };
     let both = Flags::HUGE_2M.with(Flags::HUGE_1G);
-    let other = flags.and(Flags::USERFAULT.with(Flags::GROWS_DOWN));
+    let other = flags.and(Flags::ARMED.with(Flags::GROWS_DOWN));
     if flags.has(both) || other != Flags::NONE {
         return Err(MapError::Flags(flags));
     }

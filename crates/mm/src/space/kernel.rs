@@ -29,7 +29,10 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     steps: &mut Steps,
 ) -> Result<VaRange, MapError> {
     let flags = request.flags.with(Flags::KERNEL).at_most(request.flags);
-    if flags.huge_order().is_some() || flags.has(Flags::GROWS_DOWN) || flags.has(Flags::USERFAULT) {
+    if flags.huge_order().is_some()
+        || flags.has(Flags::GROWS_DOWN)
+        || flags.and(Flags::ARMED) != Flags::NONE
+    {
         return Err(MapError::Flags(request.flags));
     }
     let _writer = space.writer.lock(stock.machine, steps.outside());

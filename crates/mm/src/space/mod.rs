@@ -52,6 +52,9 @@
 //! - S11. A writable entry has `SOFT_DIRTY`, where the format keeps that: the operation that
 //!   forgets that a page was written takes the right to write it too (`refs`), and a fault that
 //!   gives the right back sets it.
+//! - S12. An entry with `UFFD_WP` is not writable, and its area is armed for writes: no operation
+//!   but `watch` and a fill gives an entry that bit, and a fault tells a write instead of making
+//!   the entry writable. The area loses that property before its entries lose the bit.
 //!
 //! **Locking.** `writer` (`[w]`) excludes all operations but faults, and splits and moves of folios
 //! (S6). Two calls may do all that its holder may without taking it: `end`, once the space has
@@ -90,6 +93,7 @@ mod seen;
 mod steps;
 mod switch;
 mod walk;
+mod watch;
 mod zap;
 
 #[cfg(all(test, not(loom)))]
@@ -103,6 +107,7 @@ pub use ops::{MapRequest, Place};
 pub use record::{Around, ProcessSwitch};
 pub use refs::Refs;
 pub use remap::{Move, RemapError};
+pub use watch::Watch;
 
 pub(crate) use advise::advise;
 pub(crate) use attach::{Copies, may_write_to, zap_attached};
@@ -124,6 +129,7 @@ pub(crate) use remap::remap;
 pub(crate) use seen::{Agreed, Seen, SeenTables};
 pub(crate) use steps::Steps;
 pub(crate) use switch::{Ending, switch};
+pub(crate) use watch::{watch, watched};
 
 use crate::flush::{Gather, Used};
 use crate::stock::{Event, Stock, Supply};
@@ -160,6 +166,20 @@ fn reach<M: Machine, P: Paging>(
     let mut supply = Supply::of(stock, &space.charge);
     let done = supply.ensure_range(&space.tables(stock), range, Level::BASE, before);
     done.map_err(|why| why.in_empty().into())
+}
+
+/// Charges the tables that base entries of all of `range` need and that are not there. The holder
+/// of the writer never lacks more: tables that are there stay, and a leaf has a table kept for it
+/// (space::S4).
+fn prepaid<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    range: VaRange,
+    steps: &mut Steps,
+) -> Result<Supply<'s, 'm, M, P>, RangeError> {
+    let tables: Tables<'_, M, P> = space.tables(stock);
+    let missing = tables.missing_in(range, || steps.take(stock.machine, 1));
+    Ok(Supply::prepaid(stock, &space.charge, missing.get())?)
 }
 
 /// Takes the 2 MiB leaf of a folio at `va` apart into base entries, with the table kept for it

@@ -311,9 +311,10 @@ pub(crate) fn protect<M: Machine, P: Paging>(
         let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
         let new = attrs(rights).with(old.and(kept | Attrs::UFFD_WP));
         // An exclusive page may be written again at once, without a fault (S5), unless somebody
-        // wants to see that it is (S11).
+        // wants to see that it is (S11, S12).
         let own = Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY.and(P::KEEPS);
-        if rights.has(Flags::WRITE) && old.has(own) { new | Attrs::WRITE } else { new }
+        let is_own = old.has(own) && !old.has(Attrs::UFFD_WP);
+        if rights.has(Flags::WRITE) && is_own { new | Attrs::WRITE } else { new }
     });
     gather.settle();
     gather.flush();
@@ -350,10 +351,11 @@ pub(super) fn change_entries_by<'g, 'm, M: Machine, P: Paging>(
 }
 
 /// Other attributes for the leaves of a range.
-struct Rewrite<C> {
-    range: VaRange,
-    change: C,
-    replace: Replace,
+pub(super) struct Rewrite<C> {
+    /// A leaf that reaches over its ends is split, even one that stays as it is.
+    pub(super) range: VaRange,
+    pub(super) change: C,
+    pub(super) replace: Replace,
 }
 
 impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {

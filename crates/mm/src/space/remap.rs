@@ -1,6 +1,6 @@
 //! Moving and resizing: pages keep their frames and change their addresses.
 
-use super::area::{Area, PAGE};
+use super::area::{Area, Flags, PAGE};
 use super::attach;
 use super::error::{MapError, RangeError};
 use super::ops::{check, check_new, clear, covered, empty, gap};
@@ -13,7 +13,8 @@ use crate::flush::Gather;
 use crate::frame::AnonOffset;
 use crate::stock::Stock;
 use crate::table::{
-    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slot, Soft, Tables, Verdict, What,
+    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slot, Soft, SoftKind, Tables, Verdict,
+    What,
 };
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -215,6 +216,7 @@ impl MovedAreas {
         for area in self.areas.iter_mut().flatten() {
             let by = (old.start(), target.start());
             *area = attach::moved(stock, space, area, by)?;
+            area.flags = area.flags.without(Flags::ARMED); // its handler knows the old addresses
         }
         Ok(self)
     }
@@ -363,13 +365,14 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
     fn add(&mut self, run: Run) {
         self.noting.add(run);
         match run.what {
+            What::Soft(soft) if soft.kind == SoftKind::Marker => {} // watch::H4
             What::Soft(soft) => self.taken.put(run.va, soft.word()),
             What::Mapped { pa, attrs } => {
                 // A group stays one where the new addresses are aligned as the old ones are (S10).
                 let unit = P::unit(run.level, attrs) as u64 * FRAME_BYTES;
                 let is_aligned = (self.by.0.get() ^ self.by.1.get()).is_multiple_of(unit);
                 let place = if is_aligned { Attrs::NONE } else { Attrs::GROUPED };
-                let attrs = attrs.without(place);
+                let attrs = attrs.without(place | Attrs::UFFD_WP);
                 for nth in 0..u64::from(run.count) {
                     let offset = nth * FRAME_BYTES;
                     let word = P::leaf(pa.add(offset), run.level, attrs);

@@ -211,6 +211,8 @@ pub fn store(
         outcomes.push(mm.fault(id, Va::new(va), Access::Write));
         if let Some(
             Outcome::Refused(_)
+            | Outcome::Userfault(_)
+            | Outcome::UserfaultWrite(_)
             | Outcome::OutOfMemory
             | Outcome::OverLimit
             | Outcome::NoHugePage(_),
