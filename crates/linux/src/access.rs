@@ -3,9 +3,10 @@
 use crate::errno::Errno;
 use crate::pages::{PAGE, range};
 use crate::process::Process;
+use crate::told::{self, Told};
 use crate::vma::{Family, Marks, Vma};
 use foliant::fault::{ProcessSwitch, Refusal};
-use foliant::table::{Attrs, Entry, Found, Paging};
+use foliant::table::{Attrs, Entry, Found, Paging, SoftKind};
 use foliant::{Access, Outcome};
 use foliant_machine::Machine;
 use foliant_units::{Level, Order, Va};
@@ -36,6 +37,8 @@ pub enum Fault {
     Signal(Signal),
     /// The areas have to change first: call [`fault_alone`](Process::fault_alone).
     Alone,
+    /// The program itself answers: its handler gets the message, and the thread waits.
+    Told(Told),
     /// There is no memory for the page: a process has to end.
     OutOfMemory,
 }
@@ -47,7 +50,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         match self.mm.area(self.space, va).map(|area| Vma::of(&area)) {
             None if self.growing(addr).is_some() => Fault::Alone,
             Some(vma) if self.may_found(&vma, access) => Fault::Alone,
-            _ => self.answer(addr, self.mm.fault(self.space, va, access)),
+            _ => self.answer(addr, access, self.mm.fault(self.space, va, access)),
         }
     }
     /// Whether the access may be the first that gives a vma a page of its own.
@@ -64,9 +67,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
 
     /// Whether a guard is in a page's place.
-    fn is_guarded(&self, addr: u64) -> bool {
+    pub(crate) fn is_guarded(&self, addr: u64) -> bool {
         let page = addr & !(PAGE - 1);
-        let is_guard = |found: Found| matches!(found.entry, Entry::Soft(_));
+        let is_guard =
+            |found: Found| matches!(found.entry, Entry::Soft(soft) if soft.kind == SoftKind::Guard);
         let page = range(page, page + PAGE);
         self.mm.with_leaves(self.space, page, |mut leaves| leaves.any(is_guard)).unwrap_or(false)
     }
@@ -88,10 +92,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if outcome == Outcome::ZeroPage(Order::SIZE_2M) && self.adopt(vma.start()).is_err() {
             return Fault::OutOfMemory;
         }
-        self.answer(addr, outcome)
+        self.answer(addr, access, outcome)
     }
 
-    fn answer(&self, addr: u64, outcome: Outcome) -> Fault {
+    fn answer(&self, addr: u64, access: Access, outcome: Outcome) -> Fault {
         match outcome {
             Outcome::Mapped(_) | Outcome::ZeroPage(_) | Outcome::Copied => Fault::Done,
             Outcome::Reused | Outcome::Spurious => Fault::Done,
@@ -99,11 +103,17 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Outcome::Refused(Refusal::Broken(_)) => bus(BUS_MCEERR_AR, addr),
             Outcome::Refused(Refusal::Beyond(_)) => bus(BUS_ADRERR, addr),
             Outcome::Refused(_) => segv(SEGV_MAPERR, addr),
-            // Nobody can arm an area yet.
             Outcome::NoHugePage(_) => bus(BUS_ADRERR, addr),
-            Outcome::Userfault(_) | Outcome::UserfaultWrite(_) => bus(BUS_ADRERR, addr),
+            Outcome::Userfault(_) => self.told(addr, told::missing(access == Access::Write)),
+            Outcome::UserfaultWrite(_) => self.told(addr, told::WATCHED),
             Outcome::OutOfMemory | Outcome::OverLimit => Fault::OutOfMemory,
         }
+    }
+
+    /// What becomes of a fault that the program answers itself.
+    fn told(&self, addr: u64, flags: u32) -> Fault {
+        let told = self.handler.and_then(|handler| handler.told(addr, flags));
+        told.map_or(bus(BUS_ADRERR, addr), Fault::Told)
     }
 
     /// The vma that would have to grow for an access where none is, if nothing is in its way.

@@ -59,7 +59,11 @@
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmget` with `SHM_HUGETLB` | ENOSYS |
 //! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |
-//! | `remap_file_pages`, `userfaultfd` | not there yet |
+//! | `userfaultfd` | of private anonymous memory; one descriptor has vmas at a time, another one gets EBUSY |
+//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `SIGBUS`, `EXACT_ADDRESS`: no events, files, huge pages, moves |
+//! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |
+//! | `userfaultfd`, a write to a page that is missing and protected | is told, and no page comes before |
+//! | `remap_file_pages` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -95,6 +99,8 @@ mod status;
 pub mod sys;
 pub mod sysv;
 mod thp_anon;
+mod told;
+mod userfault;
 mod view;
 mod vma;
 
@@ -109,6 +115,8 @@ pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use segments::{SegmentLimits, SegmentStat, Segments};
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
+pub use told::Told;
+pub use userfault::{Answer, Userfaultfd};
 pub use vma::{Marks, Tag, Vma};
 
 pub use linux_raw_sys as raw;

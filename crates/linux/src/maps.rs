@@ -154,6 +154,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             (is_shared, "ms"),
             (marks.has(Marks::GROWS_DOWN), "gd"),
             (vma.flags.has(Flags::USERFAULT), "um"),
+            (vma.flags.has(Flags::USERFAULT_WRITE), "uw"),
             (marks.has(Marks::LOCKED), "lo"),
             (marks.has(Marks::SEQUENTIAL), "sr"),
             (marks.has(Marks::RANDOM), "rr"),

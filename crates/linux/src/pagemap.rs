@@ -123,6 +123,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let Some((pa, attrs)) = leaf else {
             return match found.entry {
                 Entry::Soft(soft) if soft.kind == SoftKind::Guard => SWAPPED | GUARD,
+                Entry::Soft(soft) if soft.kind == SoftKind::Marker => SWAPPED | WRITE_PROTECTED,
                 _ => 0,
             };
         };

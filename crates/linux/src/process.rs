@@ -4,6 +4,7 @@ use crate::errno::Errno;
 use crate::family::Families;
 use crate::pages::{PAGE, range};
 use crate::size::Size;
+use crate::told::Handler;
 use crate::view::Views;
 use crate::vma::{Family, Marks, Tag, Vma};
 use alloc::collections::BTreeSet;
@@ -66,6 +67,10 @@ pub struct Process<'a, 'm, M: Machine, P: Paging> {
     pub(crate) families: Families,
     pub(crate) size: Size,
     pub(crate) views: Views<'a, 'm, M, P>,
+    /// The descriptor that vmas are armed by (userfault::D1).
+    pub(crate) handler: Option<Handler>,
+    /// How many descriptors of `userfaultfd` there were.
+    pub(crate) descriptors: u64,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
@@ -78,7 +83,20 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let (space, heap_end) = (mm.create(None)?, layout.heap.get());
         let (future, families, views) = (Marks::NONE, Families::default(), Views::new());
         let size = Size::default();
-        Ok(Process { mm, space, layout, limits, heap_end, future, families, size, views })
+        let (handler, descriptors) = (None, 0);
+        Ok(Process {
+            mm,
+            space,
+            layout,
+            limits,
+            heap_end,
+            future,
+            families,
+            size,
+            views,
+            handler,
+            descriptors,
+        })
     }
 
     /// Its space, for a CPU to run.
@@ -110,9 +128,24 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let (heap_end, families) = (self.heap_end, self.families.clone());
         let (future, views) = (Marks::NONE, self.views.clone());
         let size = Size::of(self.size.pages(), 0);
-        let mut child =
-            Process { mm, space, layout, limits, heap_end, future, families, size, views };
-        match child.inherit(self.space) {
+        let (handler, descriptors) = (None, 0); // no vma of the child is armed
+        let mut child = Process {
+            mm,
+            space,
+            layout,
+            limits,
+            heap_end,
+            future,
+            families,
+            size,
+            views,
+            handler,
+            descriptors,
+        };
+        // What is one vma to the parent is one to the child, and not one with a neighbour.
+        let starts: Vec<u64> = self.vmas().map(|vma| vma.start()).collect();
+        let apart = |child: &mut Self| starts.iter().try_for_each(|start| child.part_at(*start));
+        match child.inherit(self.space).and_then(|()| apart(&mut child)) {
             Ok(()) => {
                 child.size = Size::of(child.size.pages(), child.resident());
                 Ok(child)

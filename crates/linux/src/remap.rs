@@ -16,7 +16,7 @@ use crate::pages::{PAGE, is_aligned, page_align, range};
 use crate::place::{HasFile, Wanted};
 use crate::process::Process;
 use crate::vma::{Family, Marks, Tag, Vma};
-use foliant::space::Move;
+use foliant::space::{Flags, Move};
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Va};
@@ -224,10 +224,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return Err(Errno::NOMEM);
         }
         let tag = self.moved(vma, asked.addr, asked.to)?;
+        let flags = vma.flags.without(Flags::ARMED); // its handler knows the old addresses
         let old = range(asked.addr, asked.addr + asked.old);
         let new = range(asked.to, asked.to + asked.new);
         if old.is_empty() {
-            self.put(new, vma.flags, tag)?;
+            self.put(new, flags, tag)?;
         } else {
             let to = Move::To(Va::new(asked.to));
             self.mm.remap(self.space, old, Bytes::new(asked.new), to)?;
@@ -236,7 +237,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             if stays {
                 self.put_as(old, vma.flags, vma.tag)?;
             }
-            self.retag(new, vma.flags, tag)?;
+            self.retag(new, flags, tag)?;
         }
         self.join(asked.to, asked.to + asked.new);
         if stays {

@@ -21,6 +21,7 @@ mod pooled;
 mod seal;
 mod shm;
 mod size;
+mod userfault;
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;

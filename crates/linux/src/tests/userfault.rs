@@ -1,0 +1,322 @@
+//! `userfaultfd`: each request, what it refuses, what a fault tells and who goes on.
+
+use super::*;
+use crate::{Answer, Told, Userfaultfd};
+use foliant_units::VaRange;
+use linux_raw_sys::errno::{EAGAIN, EBUSY, EEXIST, EFAULT, EINVAL, ENOENT, EPERM};
+
+const MISSING: u32 = UFFDIO_REGISTER_MODE_MISSING;
+const WP: u32 = UFFDIO_REGISTER_MODE_WP;
+
+/// Where copies come from; nothing needs to be there.
+const SOURCE: u64 = 1 << 32;
+
+fn at(nth: u64) -> u64 {
+    BASE + nth * PAGE
+}
+fn pages(nth: u64, count: u64) -> uffdio_range {
+    uffdio_range { start: at(nth), len: count * PAGE }
+}
+fn woken(nth: u64, count: u64) -> Option<VaRange> {
+    VaRange::sized(Va::new(at(nth)), Bytes::new(count * PAGE))
+}
+fn no(errno: u32) -> Answer {
+    Answer { result: Err(Errno(errno)), wakes: None }
+}
+fn done(wakes: Option<VaRange>) -> Answer {
+    Answer { result: Ok(0), wakes }
+}
+/// A descriptor with these features.
+fn ready(process: &mut P<'_, '_>, features: u32) -> Userfaultfd {
+    let mut fd = process.userfaultfd(O_CLOEXEC | UFFD_USER_MODE_ONLY).unwrap();
+    let mut api = uffdio_api { api: u64::from(UFFD_API), features: u64::from(features), ioctls: 0 };
+    assert_eq!(process.uffdio_api(&mut fd, &mut api), Ok(0));
+    fd
+}
+/// Registers pages; gives the requests that it says there are.
+fn register(
+    process: &mut P<'_, '_>,
+    fd: &Userfaultfd,
+    range: uffdio_range,
+    mode: u32,
+) -> Result<u64, u32> {
+    let mut asked = uffdio_register { range, mode: u64::from(mode), ioctls: 0 };
+    let got = process.uffdio_register(fd, &mut asked);
+    got.map(|_| asked.ioctls).map_err(|why| why.0)
+}
+/// Copies pages, each of which holds its number in the source.
+fn copy(
+    process: &mut P<'_, '_>,
+    fd: &Userfaultfd,
+    range: uffdio_range,
+    mode: u32,
+) -> (Answer, i64) {
+    let (dst, len, mode) = (range.start, range.len, u64::from(mode));
+    let mut asked = uffdio_copy { dst, src: SOURCE + 3, len, mode, copy: 77 };
+    let read = |from: u64, page: &mut [u8]| {
+        let from = from - SOURCE;
+        page.fill((from / PAGE) as u8 + 1);
+        if from < 9 * PAGE { Ok(()) } else { Err(Errno::FAULT) }
+    };
+    (process.uffdio_copy(fd, &mut asked, read), asked.copy)
+}
+fn zeropage(process: &mut P<'_, '_>, fd: &Userfaultfd, range: uffdio_range) -> (Answer, i64) {
+    let mut asked = uffdio_zeropage { range, mode: 0, zeropage: 77 };
+    (process.uffdio_zeropage(fd, &mut asked), asked.zeropage)
+}
+fn protect(process: &mut P<'_, '_>, fd: &Userfaultfd, range: uffdio_range, mode: u64) -> Answer {
+    process.uffdio_writeprotect(fd, &uffdio_writeprotect { range, mode })
+}
+fn fault(process: &mut P<'_, '_>, addr: u64, access: Access) -> Fault {
+    match process.fault(addr, access) {
+        Fault::Alone => process.fault_alone(addr, access),
+        fault => fault,
+    }
+}
+fn flags(process: &P<'_, '_>, nth: u64) -> String {
+    let mut text = String::new();
+    process.smaps(&mut text).unwrap();
+    let from = text.find(&format!("{:08x}-", at(nth))).expect("a vma begins there");
+    let line = text[from..].lines().find(|line| line.starts_with("VmFlags")).unwrap();
+    line.into()
+}
+
+#[test]
+fn a_descriptor_answers_once_it_was_asked_what_there_is() {
+    with(|process, _| {
+        assert_eq!(process.userfaultfd(4).err(), Some(Errno(EINVAL)));
+        let mut fd = process.userfaultfd(O_NONBLOCK).unwrap();
+        put(process, 0, 4, RW);
+        let mut asked = uffdio_register { range: pages(0, 4), mode: u64::from(MISSING), ioctls: 5 };
+        assert_eq!(process.uffdio_register(&fd, &mut asked), Err(Errno(EINVAL)), "not yet");
+        assert_eq!(process.uffdio_wake(&fd, &pages(0, 4)), no(EINVAL));
+        let api = u64::from(UFFD_API);
+        for (api, features) in [(api + 1, 0), (api, UFFD_FEATURE_EVENT_FORK), (api, 1 << 31)] {
+            let mut asked = uffdio_api { api, features: u64::from(features), ioctls: 9 };
+            assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)));
+            assert_eq!((asked.api, asked.features, asked.ioctls), (0, 0, 0));
+        }
+        let mut asked = uffdio_api { api, features: 0, ioctls: 0 };
+        assert_eq!(process.uffdio_api(&mut fd, &mut asked), Ok(0));
+        let all = UFFD_FEATURE_PAGEFAULT_FLAG_WP
+            | UFFD_FEATURE_SIGBUS
+            | UFFD_FEATURE_EXACT_ADDRESS
+            | UFFD_FEATURE_WP_UNPOPULATED;
+        assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
+        assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
+        assert_eq!(process.uffdio_wake(&fd, &pages(0, 4)), done(woken(0, 4)));
+    });
+}
+
+#[test]
+fn what_can_be_registered() {
+    with(|process, _| {
+        let fd = ready(process, 0);
+        put(process, 0, 8, RW);
+        put(process, 12, 4, PROT_READ);
+        let range = 1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY | 1 << _UFFDIO_ZEROPAGE;
+        let with_writes = range | 1 << _UFFDIO_WRITEPROTECT;
+        for mode in [0, UFFDIO_REGISTER_MODE_MINOR, 8] {
+            assert_eq!(register(process, &fd, pages(0, 4), mode), Err(EINVAL), "{mode}");
+        }
+        let odd = |start, len| uffdio_range { start, len };
+        for range in [
+            odd(at(0) + 1, PAGE),
+            odd(at(0), PAGE + 1),
+            odd(at(0), 0),
+            odd(0, PAGE),
+            odd(SIZE, PAGE),
+            odd(at(0), u64::MAX - 4095),
+            pages(8, 4), // nothing is there
+        ] {
+            assert_eq!(register(process, &fd, range, MISSING), Err(EINVAL), "{range:?}");
+            let unregistered = process.uffdio_unregister(&fd, &range);
+            assert_eq!(unregistered, no(EINVAL), "{range:?}");
+        }
+        assert_eq!(register(process, &fd, pages(2, 12), MISSING), Ok(range), "over a hole");
+        assert_eq!(
+            areas(process),
+            [(0, 2, RW), (2, 6, RW), (12, 2, PROT_READ), (14, 2, PROT_READ)]
+        );
+        assert_eq!(flags(process, 2), "VmFlags: rd wr mr mw me um ac ");
+        assert_eq!(register(process, &fd, pages(0, 4), MISSING | WP), Ok(with_writes));
+        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um uw ac ");
+        // Less of it changes nothing.
+        assert_eq!(register(process, &fd, pages(0, 4), WP), Ok(with_writes));
+        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um uw ac ");
+        assert_eq!(register(process, &fd, pages(4, 4), WP), Ok(with_writes), "in its place");
+        assert_eq!(flags(process, 4), "VmFlags: rd wr mr mw me uw ac ");
+        // Another descriptor.
+        let other = ready(process, 0);
+        assert_eq!(register(process, &other, pages(0, 1), MISSING), Err(EBUSY));
+        assert_eq!(process.uffdio_unregister(&other, &pages(0, 1)), no(EINVAL));
+        let all = pages(0, 16);
+        assert_eq!(process.uffdio_unregister(&fd, &all), done(woken(0, 16)));
+        assert_eq!(areas(process), [(0, 8, RW), (12, 4, PROT_READ)]);
+        assert_eq!(register(process, &other, pages(0, 1), MISSING), Ok(range));
+        process.close_userfaultfd(fd).unwrap();
+        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um ac ", "not its own");
+        process.close_userfaultfd(other).unwrap();
+        assert_eq!(areas(process), [(0, 8, RW), (12, 4, PROT_READ)]);
+        // Memory of files.
+        let shared =
+            process.mmap(at(32), PAGE, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, None, 0);
+        if shared.is_ok() {
+            let fd = ready(process, 0);
+            assert_eq!(register(process, &fd, pages(32, 1), MISSING), Err(EINVAL));
+        }
+    });
+}
+
+#[test]
+fn a_missing_page_is_told_and_filled() {
+    with(|process, sim| {
+        let fd = ready(process, UFFD_FEATURE_EXACT_ADDRESS);
+        put(process, 0, 16, RW);
+        register(process, &fd, pages(0, 16), MISSING).unwrap();
+        let told = |address, flags| {
+            Fault::Told(Told { descriptor: fd.id(), address, flags: u64::from(flags) })
+        };
+        assert_eq!(fault(process, at(1) + 9, Access::Read), told(at(1) + 9, 0));
+        let write = UFFD_PAGEFAULT_FLAG_WRITE;
+        assert_eq!(fault(process, at(1), Access::Write), told(at(1), write));
+        let Fault::Told(message) = told(at(1), write) else { unreachable!() };
+        assert_eq!(u32::from(message.message().event), UFFD_EVENT_PAGEFAULT);
+        let page = PAGE as i64;
+        assert_eq!(copy(process, &fd, pages(1, 2), 0), (done(woken(1, 2)), 2 * page));
+        assert_eq!(sim.user_load(Va::new(at(2)), 1), Ok(2));
+        assert_eq!(store(process, sim, at(1), 5), Ok(()));
+        let exists = -(EEXIST as i64);
+        assert_eq!(copy(process, &fd, pages(1, 2), 0), (no(EEXIST), exists));
+        let partly = |count| Answer { result: Err(Errno(EAGAIN)), wakes: woken(0, count) };
+        assert_eq!(copy(process, &fd, pages(0, 2), 0), (partly(1), page));
+        assert_eq!(zeropage(process, &fd, pages(3, 2)), (done(woken(3, 2)), 2 * page));
+        assert_eq!(zeropage(process, &fd, pages(4, 2)), (no(EEXIST), exists));
+        assert_eq!(sim.user_load(Va::new(at(3)), 1), Ok(0));
+        // What cannot be read, and what is done before that.
+        for (src, answer, bytes) in [
+            (SOURCE, EFAULT, -(EFAULT as i64)),
+            (SIZE - PAGE, EFAULT, -(EFAULT as i64)),
+            (SIZE - PAGE + 1, EINVAL, 7),
+            (u64::MAX - 9, EINVAL, 7),
+            (PAGE, EINVAL, 7),
+        ] {
+            let mut asked = uffdio_copy { dst: at(5), src, len: PAGE, mode: 0, copy: 7 };
+            let got = process.uffdio_copy(&fd, &mut asked, |_, _| Err(Errno::FAULT));
+            assert_eq!((got, asked.copy), (no(answer), bytes), "{src:#x}");
+        }
+        let (answer, bytes) = copy(process, &fd, pages(5, 11), 0);
+        assert_eq!(
+            (answer.result, answer.wakes, bytes),
+            (Err(Errno(EAGAIN)), woken(5, 9), 9 * page)
+        );
+        // Arguments that make no sense leave the answer in the structure alone.
+        assert_eq!(copy(process, &fd, pages(15, 0), 0), (no(EINVAL), 77));
+        assert_eq!(copy(process, &fd, pages(15, 1), 4), (no(EINVAL), 77));
+        let odd = uffdio_range { start: at(15) + 8, len: PAGE };
+        assert_eq!(copy(process, &fd, odd, 0), (no(EINVAL), 77));
+        assert_eq!(zeropage(process, &fd, odd), (no(EINVAL), 77));
+        assert_eq!(
+            copy(process, &fd, pages(15, 1), UFFDIO_COPY_MODE_WP),
+            (no(EINVAL), -(EINVAL as i64))
+        );
+        let mut quiet = uffdio_zeropage { range: pages(15, 1), mode: 1, zeropage: 0 };
+        assert_eq!(process.uffdio_zeropage(&fd, &mut quiet), done(None));
+        // A guard is a missing page to a copy, and to nothing else.
+        process.madvise(at(5), 2 * PAGE, MADV_GUARD_INSTALL).unwrap();
+        assert_eq!(zeropage(process, &fd, pages(5, 1)), (no(EEXIST), exists));
+        assert_eq!(copy(process, &fd, pages(5, 1), 0), (done(woken(5, 1)), page));
+        assert_eq!(sim.user_load(Va::new(at(5)), 1), Ok(1));
+        assert!(matches!(fault(process, at(6), Access::Read), Fault::Signal(_)));
+        // What is not registered, or not all of it.
+        let nowhere = -(ENOENT as i64);
+        assert_eq!(copy(process, &fd, pages(15, 2), 0), (no(ENOENT), nowhere));
+        put(process, 16, 2, RW);
+        assert_eq!(copy(process, &fd, pages(15, 2), 0), (no(ENOENT), nowhere));
+        assert_eq!(zeropage(process, &fd, pages(16, 1)), (no(ENOENT), nowhere));
+        assert_eq!(zeropage(process, &fd, pages(40, 1)), (no(ENOENT), nowhere));
+    });
+}
+
+#[test]
+fn a_write_to_a_protected_page_is_told() {
+    with(|process, sim| {
+        let fd = ready(process, UFFD_FEATURE_WP_UNPOPULATED);
+        put(process, 0, 8, RW);
+        assert_eq!(store(process, sim, at(1), 5), Ok(()));
+        assert_eq!(protect(process, &fd, pages(0, 4), 1), no(ENOENT), "not registered");
+        register(process, &fd, pages(0, 4), WP).unwrap();
+        assert_eq!(protect(process, &fd, pages(0, 4), 1), done(None));
+        assert_eq!(protect(process, &fd, pages(0, 8), 1), no(ENOENT), "partly");
+        assert_eq!(protect(process, &fd, pages(40, 1), 1), no(ENOENT));
+        for (range, mode) in [(pages(0, 4), 3), (pages(0, 4), 4), (pages(0, 0), 1)] {
+            assert_eq!(protect(process, &fd, range, mode), no(EINVAL));
+        }
+        let both = u64::from(UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP);
+        let told = |address| Fault::Told(Told { descriptor: fd.id(), address, flags: both });
+        assert_eq!(fault(process, at(1) + 9, Access::Write), told(at(1)), "the page's address");
+        assert_eq!(fault(process, at(2), Access::Write), told(at(2)), "missing, and protected");
+        let mut words = [0; 4];
+        process.pagemap(at(0) / PAGE * 8, &mut words, crate::Frames::Hidden).unwrap();
+        let protected = |word: &u64| word >> 57 & 1 == 1;
+        assert!(words.iter().all(protected), "{words:x?}");
+        assert_eq!(words.map(|word| (word >> 62) & 3), [1, 2, 1, 1], "markers are no pages");
+        // A child has none of it, and its vmas are those of its parent.
+        let mut child = process.fork().unwrap();
+        assert_eq!(areas(&child), [(0, 4, RW), (4, 4, RW)]);
+        assert_eq!(fault(&mut child, at(1), Access::Write), Fault::Done);
+        assert_eq!(fault(&mut child, at(2), Access::Write), Fault::Done);
+        child.end().unwrap();
+        assert_eq!(protect(process, &fd, pages(1, 1), 2), done(None), "nobody is woken");
+        assert_eq!(store(process, sim, at(1), 6), Ok(()));
+        assert_eq!(protect(process, &fd, pages(2, 1), 0), done(woken(2, 1)));
+        assert_eq!(store(process, sim, at(2), 6), Ok(()));
+        assert_eq!(copy(process, &fd, pages(3, 1), UFFDIO_COPY_MODE_WP).0, done(woken(3, 1)));
+        assert_eq!(fault(process, at(3), Access::Write), told(at(3)));
+        // Memory that is moved is not registered any more.
+        let moved =
+            process.mremap(at(0), 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(64));
+        assert_eq!(moved, Ok(at(64)));
+        assert_eq!(flags(process, 64), "VmFlags: rd wr mr mw me ac ");
+        assert_eq!(store(process, sim, at(67), 9), Ok(()));
+    });
+}
+
+#[test]
+fn a_signal_takes_the_place_of_a_message() {
+    with(|process, sim| {
+        let fd = ready(process, UFFD_FEATURE_SIGBUS);
+        put(process, 0, 4, RW);
+        register(process, &fd, pages(0, 4), MISSING | WP).unwrap();
+        let bus = |addr| Signal { number: SIGBUS, code: BUS_ADRERR, addr };
+        assert_eq!(store(process, sim, at(1) + 7, 5), Err(bus(at(1) + 7)));
+        assert_eq!(copy(process, &fd, pages(1, 1), UFFDIO_COPY_MODE_WP).0, done(woken(1, 1)));
+        assert_eq!(store(process, sim, at(1), 5), Err(bus(at(1))));
+        // Without the feature, pages that are missing are not protected.
+        assert_eq!(protect(process, &fd, pages(0, 4), 1), done(None));
+        assert_eq!(zeropage(process, &fd, pages(2, 1)).0, done(woken(2, 1)));
+        process.uffdio_unregister(&fd, &pages(0, 4));
+        assert_eq!(store(process, sim, at(1), 5), Ok(()));
+        assert_eq!(store(process, sim, at(3), 5), Ok(()));
+    });
+}
+
+#[test]
+fn what_may_never_be_written_is_not_registered() {
+    with(|process, _| {
+        let fd = ready(process, 0);
+        put(process, 0, 2, RW);
+        let mm = process.manager();
+        let request = foliant::space::MapRequest {
+            place: foliant::space::Place::Fixed(Va::new(at(4))),
+            bytes: Bytes::new(PAGE),
+            flags: foliant::space::Flags::READ.at_most(foliant::space::Flags::READ),
+            tag: 0,
+        };
+        mm.map(process.space(), &request).unwrap();
+        assert_eq!(register(process, &fd, pages(4, 1), MISSING), Err(EPERM));
+        assert_eq!(register(process, &fd, pages(0, 8), MISSING), Err(EPERM));
+        assert_eq!(areas(process)[0], (0, 2, RW), "nothing is registered");
+        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me ac ");
+    });
+}

@@ -1,0 +1,403 @@
+//! `userfaultfd`: a program answers faults of its own memory.
+//!
+//! ```text
+//!   userfaultfd ─▶ UFFDIO_API ─▶ REGISTER: vmas are armed
+//!   fault ─▶ Fault::Told: the embedder queues the message and lets the thread wait on the descriptor
+//!   COPY, ZEROPAGE, WRITEPROTECT ─▶ Answer: a result, and which threads go on ◀─ WAKE
+//! ```
+//!
+//! The descriptor, its queue and those that wait are the embedder's; a [`Userfaultfd`] is what the
+//! embedder keeps behind it. The calls take Linux's structures as the program filled them in, and
+//! write into them what Linux does.
+//!
+//! **Invariants**
+//! - D1. A vma is armed by one descriptor. The process knows by which; as long as any vma is armed,
+//!   another descriptor arms none.
+//! - D2. What a vma is armed for is in its flags, and nowhere else. So a fork, a move and an unmap
+//!   need no word here: the manager takes it from memory that is moved and from a child, as Linux
+//!   does without the features that tell of these.
+//! - D3. Who may go on is told behind what they wait for.
+//!
+//! **Not here**: events of forks, moves and unmaps; faults of files and of huge pages; whether the
+//! caller is privileged; that faults of the kernel's own are not told to a descriptor for user mode
+//! only.
+
+use crate::errno::Errno;
+use crate::pages::{PAGE, is_aligned, range};
+use crate::process::Process;
+use crate::told::Handler;
+use crate::vma::{Marks, Vma};
+use alloc::boxed::Box;
+use foliant::fault::{FillError, FillWith, Unfilled};
+use foliant::space::{Advice, Flags, Watch};
+use foliant::table::{Attrs, Paging};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, Pages, Va, VaRange};
+use linux_raw_sys::errno;
+use linux_raw_sys::general::{
+    _UFFDIO_API, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER, _UFFDIO_WAKE,
+    _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, O_NONBLOCK, UFFD_API,
+    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS,
+    UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE,
+    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
+    UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_copy, uffdio_range, uffdio_register,
+    uffdio_writeprotect, uffdio_zeropage,
+};
+
+/// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
+const WRITEPROTECT_MODE_WP: u64 = 1;
+const WRITEPROTECT_MODE_DONTWAKE: u64 = 1 << 1;
+
+/// What a descriptor of `userfaultfd` is to a process's memory.
+#[derive(Debug)]
+pub struct Userfaultfd {
+    id: u64,
+    /// What `UFFDIO_API` asked for; before that no other request is answered.
+    features: Option<u32>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// What the program gets.
+    pub result: Result<u64, Errno>,
+    /// Threads that wait on the descriptor for a page of this range go on.
+    pub wakes: Option<VaRange>,
+}
+
+impl Answer {
+    fn of(done: Result<Option<VaRange>, Errno>) -> Answer {
+        match done {
+            Ok(wakes) => Answer { result: Ok(0), wakes },
+            Err(why) => Answer { result: Err(why), wakes: None },
+        }
+    }
+}
+
+impl Userfaultfd {
+    /// The number by which faults name it.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+    fn has(&self, feature: u32) -> bool {
+        self.features.is_some_and(|features| features & feature != 0)
+    }
+    fn ready(&self) -> Result<Handler, Errno> {
+        let features = self.features.ok_or(Errno::INVAL)?;
+        Ok(Handler { id: self.id, features })
+    }
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
+    /// A descriptor of `userfaultfd`, of this process's memory. Whether the caller may have it is
+    /// the embedder's to know.
+    pub fn userfaultfd(&mut self, flags: u32) -> Result<Userfaultfd, Errno> {
+        if flags & !(O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY) != 0 {
+            return Err(Errno::INVAL);
+        }
+        self.descriptors += 1;
+        Ok(Userfaultfd { id: self.descriptors, features: None })
+    }
+    /// The descriptor is closed: what it had armed is as any memory again, and all that wait for it
+    /// go on.
+    pub fn close_userfaultfd(&mut self, fd: Userfaultfd) -> Result<(), Errno> {
+        if self.handler.is_some_and(|handler| handler.id == fd.id) {
+            self.each_part(0, u64::MAX, |process, vma, part| process.arm(&vma, part, Flags::NONE))?;
+            self.handler = None;
+        }
+        Ok(())
+    }
+
+    /// `UFFDIO_API`: which features there are, and which the program wants, once.
+    pub fn uffdio_api(&self, fd: &mut Userfaultfd, api: &mut uffdio_api) -> Result<u64, Errno> {
+        let watches = P::KEEPS.has(Attrs::UFFD_WP);
+        let writes = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_UNPOPULATED;
+        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS;
+        let features = u64::from(if watches { any | writes } else { any });
+        let wanted = api.features;
+        let is_wrong = api.api != u64::from(UFFD_API) || wanted & !features != 0;
+        if is_wrong || fd.features.is_some() {
+            *api = uffdio_api { api: 0, features: 0, ioctls: 0 };
+            return Err(Errno::INVAL);
+        }
+        let ioctls = [_UFFDIO_API, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER].map(|nr| 1 << nr);
+        (api.features, api.ioctls) = (features, ioctls.iter().sum());
+        fd.features = Some(wanted as u32);
+        Ok(0)
+    }
+
+    /// `UFFDIO_REGISTER`: the vmas of a range are armed.
+    pub fn uffdio_register(
+        &mut self,
+        fd: &Userfaultfd,
+        asked: &mut uffdio_register,
+    ) -> Result<u64, Errno> {
+        let handler = fd.ready()?;
+        let modes = [
+            (UFFDIO_REGISTER_MODE_MISSING, Flags::USERFAULT),
+            (UFFDIO_REGISTER_MODE_WP, Flags::USERFAULT_WRITE),
+        ];
+        let known = modes.iter().fold(0, |all, (mode, _)| all | u64::from(*mode));
+        if asked.mode == 0 || asked.mode & !known != 0 {
+            return Err(Errno::INVAL);
+        }
+        let has = |mode: u32| asked.mode & u64::from(mode) != 0;
+        if has(UFFDIO_REGISTER_MODE_WP) && !P::KEEPS.has(Attrs::UFFD_WP) {
+            return Err(Errno::INVAL);
+        }
+        let armed = modes.iter().filter(|(mode, _)| has(*mode));
+        let armed = armed.fold(Flags::NONE, |all, (_, flag)| all.with(*flag));
+        let (start, end) = self.checked(&asked.range)?;
+        self.may_register(start, end, handler)?;
+        self.handler = Some(handler);
+        self.each_part(start, end, |process, vma, part| match vma.flags.has(armed) {
+            true => Ok(()), // it is armed for this already, and perhaps for more
+            false => process.arm(&vma, part, armed),
+        })?;
+        let ioctls = [_UFFDIO_WAKE, _UFFDIO_COPY, _UFFDIO_ZEROPAGE].map(|nr| 1 << nr);
+        let protects = if has(UFFDIO_REGISTER_MODE_WP) { 1 << _UFFDIO_WRITEPROTECT } else { 0 };
+        asked.ioctls = ioctls.iter().sum::<u64>() | protects;
+        Ok(0)
+    }
+    /// Whether a descriptor may arm the vmas of a range, of which there is one at least.
+    fn may_register(&self, start: u64, end: u64, handler: Handler) -> Result<(), Errno> {
+        let mut found = false;
+        for vma in self.vmas_in(start, end) {
+            found = true;
+            if !can_be_armed(&vma) {
+                return Err(Errno::INVAL);
+            }
+            if !vma.flags.ceiling().has(Flags::WRITE) {
+                return Err(Errno::PERM);
+            }
+            if is_armed(&vma) && self.handler.is_some_and(|other| other.id != handler.id) {
+                return Err(Errno::BUSY);
+            }
+        }
+        // One descriptor at a time (D1).
+        let is_others = || self.vmas().any(|vma| is_armed(&vma));
+        match self.handler.filter(|other| other.id != handler.id) {
+            _ if !found => Err(Errno::INVAL),
+            Some(_) if is_others() => Err(Errno::BUSY),
+            _ => Ok(()),
+        }
+    }
+
+    /// `UFFDIO_UNREGISTER`: the vmas of a range are not armed any more.
+    pub fn uffdio_unregister(&mut self, fd: &Userfaultfd, asked: &uffdio_range) -> Answer {
+        Answer::of(self.unregister(fd, asked))
+    }
+    fn unregister(
+        &mut self,
+        fd: &Userfaultfd,
+        asked: &uffdio_range,
+    ) -> Result<Option<VaRange>, Errno> {
+        let handler = fd.ready()?;
+        let (start, end) = self.checked(asked)?;
+        let is_others = self.handler.is_some_and(|other| other.id != handler.id);
+        let suits = |vma: Vma| can_be_armed(&vma) && !(is_others && is_armed(&vma));
+        let mut vmas = self.vmas_in(start, end).peekable();
+        if vmas.peek().is_none() || !vmas.all(suits) {
+            return Err(Errno::INVAL);
+        }
+        drop(vmas);
+        self.each_part(start, end, |process, vma, part| process.arm(&vma, part, Flags::NONE))?;
+        Ok(Some(range(start, end)))
+    }
+    /// Has a part of a vma armed for this, and for nothing else.
+    fn arm(&mut self, vma: &Vma, part: VaRange, armed: Flags) -> Result<(), Errno> {
+        let flags = vma.flags.without(Flags::ARMED).with(armed);
+        if flags == vma.flags {
+            return Ok(());
+        }
+        let tag = self.coloured(part, flags, vma.tag);
+        for (flag, arm, disarm) in [
+            (Flags::USERFAULT, Advice::UserfaultArm, Advice::UserfaultDisarm),
+            (Flags::USERFAULT_WRITE, Advice::UserfaultWriteArm, Advice::UserfaultWriteDisarm),
+        ] {
+            match (flags.has(flag), vma.flags.has(flag)) {
+                (true, false) => self.mm.advise(self.space, part, arm)?,
+                (false, true) => self.mm.advise(self.space, part, disarm)?,
+                _ => {}
+            }
+        }
+        if tag != vma.tag {
+            self.mm.advise(self.space, part, Advice::Tag(tag.word()))?;
+        }
+        self.join(part.start().get(), part.end().get());
+        Ok(())
+    }
+
+    /// `UFFDIO_COPY`: missing pages get contents. `read` fills a page's bytes from an address of
+    /// the source on, or says why it cannot.
+    pub fn uffdio_copy(
+        &mut self,
+        fd: &Userfaultfd,
+        asked: &mut uffdio_copy,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Errno>,
+    ) -> Answer {
+        let modes = u64::from(UFFDIO_COPY_MODE_DONTWAKE | UFFDIO_COPY_MODE_WP);
+        let (source, to) = (asked.src, uffdio_range { start: asked.dst, len: asked.len });
+        let checked = fd.ready().and_then(|_| self.checked(&to));
+        let checked = checked.and_then(|ends| self.unaligned(source, to.len).map(|_| ends));
+        let (start, end) = match checked {
+            Ok(ends) if asked.mode & !modes == 0 => ends,
+            Ok(_) => return Answer::of(Err(Errno::INVAL)),
+            Err(why) => return Answer::of(Err(why)),
+        };
+        let is_watched = asked.mode & u64::from(UFFDIO_COPY_MODE_WP) != 0;
+        let mut page = Box::new([[0; PAGE as usize]]);
+        let done = self.fill(start, end, is_watched, |process, at| {
+            read(source + (at - start), page[0].as_mut_slice())?;
+            let with = if is_watched { FillWith::Watched(&*page) } else { FillWith::Copy(&*page) };
+            // Linux takes a guard for a missing page here, and nowhere else.
+            if process.is_guarded(at) {
+                process.mm.advise(process.space, range(at, at + PAGE), Advice::GuardRemove)?;
+            }
+            let done = process.mm.fill(process.space, Va::new(at), with);
+            done.map(|()| PAGE).map_err(|Unfilled { why, .. }| filled(why))
+        });
+        let dont_wake = asked.mode & u64::from(UFFDIO_COPY_MODE_DONTWAKE) != 0;
+        answered(done, &to, dont_wake, &mut asked.copy)
+    }
+    /// `UFFDIO_ZEROPAGE`: missing pages become zeros.
+    pub fn uffdio_zeropage(&mut self, fd: &Userfaultfd, asked: &mut uffdio_zeropage) -> Answer {
+        let modes = u64::from(UFFDIO_ZEROPAGE_MODE_DONTWAKE);
+        let checked = fd.ready().and_then(|_| self.checked(&asked.range));
+        let (start, end) = match checked {
+            Ok(ends) if asked.mode & !modes == 0 => ends,
+            Ok(_) => return Answer::of(Err(Errno::INVAL)),
+            Err(why) => return Answer::of(Err(why)),
+        };
+        let done = self.fill(start, end, false, |process, at| {
+            let with = FillWith::Zeros(Pages::new((end - at) / PAGE));
+            match process.mm.fill(process.space, Va::new(at), with) {
+                Ok(()) => Ok(end - at),
+                Err(Unfilled { done, .. }) if done > Bytes::new(0) => Ok(done.get()),
+                Err(Unfilled { why, .. }) => Err(filled(why)),
+            }
+        });
+        answered(done, &asked.range, asked.mode & modes != 0, &mut asked.zeropage)
+    }
+    /// Fills missing pages of one vma, from `start` on: `step` does some, and says how many bytes.
+    /// Gives how many bytes were done, or why none was.
+    fn fill(
+        &mut self,
+        start: u64,
+        end: u64,
+        is_watched: bool,
+        mut step: impl FnMut(&mut Self, u64) -> Result<u64, Errno>,
+    ) -> Result<u64, Errno> {
+        let vma = self.vma(start).ok_or(Errno(errno::ENOENT))?;
+        if !vma.is_shared() {
+            self.adopt(vma.start())?; // Linux does before it looks any further
+        }
+        if vma.end() < end || !is_armed(&vma) {
+            return Err(Errno(errno::ENOENT));
+        }
+        if is_watched && !vma.flags.has(Flags::USERFAULT_WRITE) {
+            return Err(Errno::INVAL);
+        }
+        self.size.note_resident(self.resident());
+        let mut at = start;
+        while at < end {
+            match step(self, at) {
+                Ok(bytes) => at += bytes,
+                Err(why) if at == start => return Err(why),
+                Err(_) => break,
+            }
+        }
+        Ok(at - start)
+    }
+
+    /// `UFFDIO_WRITEPROTECT`: writes to the pages of a range are told, or not any more.
+    pub fn uffdio_writeprotect(&mut self, fd: &Userfaultfd, asked: &uffdio_writeprotect) -> Answer {
+        Answer::of(self.write_protect(fd, asked))
+    }
+    fn write_protect(
+        &mut self,
+        fd: &Userfaultfd,
+        asked: &uffdio_writeprotect,
+    ) -> Result<Option<VaRange>, Errno> {
+        fd.ready()?;
+        let (start, end) = self.checked(&asked.range)?;
+        let (is_watch, dont_wake) =
+            (asked.mode & WRITEPROTECT_MODE_WP != 0, asked.mode & WRITEPROTECT_MODE_DONTWAKE != 0);
+        let known = WRITEPROTECT_MODE_WP | WRITEPROTECT_MODE_DONTWAKE;
+        if asked.mode & !known != 0 || is_watch && dont_wake {
+            return Err(Errno::INVAL);
+        }
+        let watch = match is_watch {
+            true if fd.has(UFFD_FEATURE_WP_UNPOPULATED) => Watch::All,
+            true => Watch::Present,
+            false => Watch::Nothing,
+        };
+        let none = Errno(errno::ENOENT);
+        if self.vmas_in(start, end).next().is_none() {
+            return Err(none);
+        }
+        self.each_part(start, end, |process, vma, part| {
+            match vma.flags.has(Flags::USERFAULT_WRITE) {
+                true => Ok(process.mm.watch(process.space, part, watch)?),
+                false => Err(none),
+            }
+        })?;
+        Ok((!is_watch && !dont_wake).then(|| range(start, end)))
+    }
+    /// `UFFDIO_WAKE`: threads that wait for a range go on.
+    pub fn uffdio_wake(&self, fd: &Userfaultfd, asked: &uffdio_range) -> Answer {
+        let checked = fd.ready().and_then(|_| self.checked(asked));
+        Answer::of(checked.map(|(start, end)| Some(range(start, end))))
+    }
+
+    /// A range as the program gave it: whole pages that a program can have.
+    fn checked(&self, asked: &uffdio_range) -> Result<(u64, u64), Errno> {
+        let ends = self.unaligned(asked.start, asked.len)?;
+        if is_aligned(asked.start) { Ok(ends) } else { Err(Errno::INVAL) }
+    }
+    /// The same from any byte on.
+    fn unaligned(&self, start: u64, len: u64) -> Result<(u64, u64), Errno> {
+        let end = start.checked_add(len).filter(|end| *end <= Self::size());
+        let is_low = start < self.mm.lowest_address().get();
+        match end {
+            Some(end) if is_aligned(len) && len > 0 && !is_low => Ok((start, end)),
+            _ => Err(Errno::INVAL),
+        }
+    }
+}
+
+fn can_be_armed(vma: &Vma) -> bool {
+    !vma.is_of_file() && !vma.is_huge() && !vma.tag.marks.has(Marks::DROPPABLE)
+}
+fn is_armed(vma: &Vma) -> bool {
+    vma.flags.and(Flags::ARMED) != Flags::NONE
+}
+
+/// Why a page was not filled.
+fn filled(why: FillError) -> Errno {
+    match why {
+        FillError::Range(why) => why.into(),
+        FillError::Unarmed(_) => Errno(errno::ENOENT),
+        FillError::Present(_) => Errno::EXIST,
+    }
+}
+/// The answer where so much was filled, which the program is told beside: all, or not all.
+fn answered(
+    done: Result<u64, Errno>,
+    asked: &uffdio_range,
+    dont_wake: bool,
+    told: &mut i64,
+) -> Answer {
+    *told = match done {
+        Ok(bytes) => bytes as i64,
+        Err(why) => why.word() as i64,
+    };
+    match done {
+        Err(why) => Answer::of(Err(why)),
+        Ok(bytes) => {
+            let result = if bytes == asked.len { Ok(0) } else { Err(Errno::AGAIN) };
+            let wakes = (!dont_wake).then(|| range(asked.start, asked.start + bytes));
+            Answer { result, wakes }
+        }
+    }
+}
