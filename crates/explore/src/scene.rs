@@ -277,8 +277,8 @@ impl<P: Paging> Scene<P> {
         let first = mm.frame_at(id, Va::new(ground::Place::Shared.start()));
         self.object = Some((object, first.expect("it was stored to")));
     }
-    /// Makes the object of huge pages, out of a pool that has one for it and one for a copy, and has
-    /// it mapped. The copy is there if it `has_copy`; else the object's page is seen in its place.
+    /// Makes the object of huge pages, out of a pool that has one for it and one for a copy, and
+    /// has it mapped. The copy is there if it `has_copy`; else the object's page is seen there.
     fn fill_pooled(&mut self, has_copy: bool) {
         let (mm, id) = (self.mm, self.id);
         let others = mm.pool(Order::SIZE_2M).map_or(0, |pool| pool.nr_hugepages);

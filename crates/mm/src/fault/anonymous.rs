@@ -102,7 +102,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         // Several pages show the one page of zeros.
         let shown = if order == Order::BASE { self.side_by_side(area, found) } else { order };
         let entries = if level == Level::BASE { shown.pages().get() as usize } else { 1 };
-        let seen = Seen { entries, ..self.seen(area, level, found.word) };
+        let seen = Seen { entries, ..self.seen(area, level, 0) };
         let Some(agreed) = self.view.agree(&seen) else {
             self.drop_table(deposit);
             return Step::Again;
@@ -113,11 +113,25 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if let Some(table) = deposit {
             self.space.deposit(self.stock, table);
         }
-        let watched = if found.word == 0 { Attrs::NONE } else { Attrs::UFFD_WP }; // a marker
-        let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED).with(watched);
+        let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
         agreed.repeat(P::leaf(frame.pa(), level, attrs));
         self.stock.count_by(Event::ZeroPage, entries as u64);
         Step::Done(Outcome::ZeroPage(shown))
+    }
+    /// The same for a page in the place of a marker: it is watched.
+    #[inline(never)] // seldom is one there
+    pub(super) fn zero_watched(&self, area: &Area, found: &Found) -> Step {
+        let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, found.word)) else {
+            return Step::Again;
+        };
+        let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
+        agreed.repeat(P::leaf(
+            self.stock.zeros.page().pa(),
+            Level::BASE,
+            attrs.with(Attrs::UFFD_WP),
+        ));
+        self.stock.count(Event::ZeroPage);
+        Step::Done(Outcome::ZeroPage(Order::BASE))
     }
     /// Whether the page comes without others.
     fn is_alone(&self) -> bool {

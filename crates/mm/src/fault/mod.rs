@@ -348,7 +348,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             _ if !area.flags.has(Flags::USERFAULT_WRITE) => Step::Need(Need::Wait),
             _ if area.flags.has(Flags::USERFAULT) => Step::Done(Outcome::Userfault(self.va)),
             Access::Write => Step::Done(Outcome::UserfaultWrite(self.va)),
-            Access::Read | Access::Execute => self.zero(area, found),
+            Access::Read | Access::Execute => self.zero_watched(area, found),
         }
     }
 

@@ -114,8 +114,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.collect();
         done
     }
-    /// Counts as at work where an object's pages are a pool's: a program that stores there meanwhile
-    /// may want the very page that goes (stock::work).
+    /// Counts as at work where an object's pages are a pool's: a program that stores there may want
+    /// the very page that goes (stock::work).
     fn work_of(&self, object: &Space) -> Option<AtWork<'_>> {
         object.object_huge().map(|_| self.stock.at_work())
     }

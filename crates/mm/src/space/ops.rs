@@ -307,14 +307,16 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     space.areas.prepare(stock, &space.charge)?;
     space.areas.change(stock.machine, range, change);
     let mut gather = Gather::new(stock, &space.member.target);
+    let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
+    let kept = kept | Attrs::UFFD_WP;
+    // An exclusive page may be written again at once, without a fault (S5), unless somebody wants
+    // to see that it is (S11, S12).
+    let own = Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY.and(P::KEEPS);
+    let (shown, looked_at) = (attrs(rights), own | Attrs::UFFD_WP);
+    let written = if rights.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
     change_entries(stock, space, range, &mut gather, steps, |old| {
-        let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
-        let new = attrs(rights).with(old.and(kept | Attrs::UFFD_WP));
-        // An exclusive page may be written again at once, without a fault (S5), unless somebody
-        // wants to see that it is (S11, S12).
-        let own = Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY.and(P::KEEPS);
-        let is_own = old.has(own) && !old.has(Attrs::UFFD_WP);
-        if rights.has(Flags::WRITE) && is_own { new | Attrs::WRITE } else { new }
+        let new = shown.with(old.and(kept));
+        if old.and(looked_at) == own { new | written } else { new }
     });
     gather.settle();
     gather.flush();
@@ -363,6 +365,7 @@ impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {
     fn ignores(&self) -> u64 {
         0
     }
+    #[inline(always)] // for each word of a range that is protected
     fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
         let new = (self.change)(attrs) | attrs.and(Attrs::GROUPED);
         let lost = attrs.without(new);
