@@ -517,18 +517,6 @@ pub(crate) static ALL: &[Bug] = &[
         },
         ..SOUND
     },
-    Bug {
-        name: "uncut-mapping",
-        about: "a page that is cut off its object is still mapped",
-        checker: "contents",
-        once_in: 5,
-        style: Some(Style::Objects),
-        word: |at, old, new| {
-            let is_cut = is_gone(old, new) && at.is_of_another_table(&[Task::Cut]);
-            if is_cut && at.strikes() { old } else { new }
-        },
-        ..SOUND
-    },
 ];
 
 /// Nothing of what was to be cleared or copied.
