@@ -9,10 +9,10 @@ use crate::view::View;
 use crate::vma::Vma;
 use alloc::vec::Vec;
 use foliant::Access;
-use foliant::space::{Advice, SpaceId};
+use foliant::space::{Advice, Flags, SpaceId};
 use foliant::table::{Entry, Paging};
 use foliant_machine::Machine;
-use foliant_units::Frame;
+use foliant_units::{Frame, VaRange};
 
 impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// What a vma shows of a file, if it shows one.
@@ -63,12 +63,22 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             };
             let (from, to) = (one.va.get(), one.va.get() + one.level.span().get());
             let part = range(from.max(vma.start()), to.min(vma.end()));
-            match self.mm.advise(self.space, part, how) {
-                Err(_) if how == Advice::PopulateRead => {} // it comes by a fault
+            parts.push((part, how));
+        }
+        // What nobody may read is there all the same.
+        let rights = vma.flags.and(Flags::RIGHTS);
+        let is_shut = !parts.is_empty() && rights == Flags::NONE;
+        let is_opened = is_shut && self.mm.protect(self.space, vma.range, Flags::READ).is_ok();
+        for (part, how) in &parts {
+            match self.mm.advise(self.space, *part, *how) {
+                Err(_) if *how == Advice::PopulateRead => {} // it comes by a fault
                 done => done?,
             }
-            parts.push(part);
         }
+        if is_opened {
+            self.mm.protect(self.space, vma.range, rights)?;
+        }
+        let parts: Vec<VaRange> = parts.into_iter().map(|(part, _)| part).collect();
         // A page comes with what is around it, which the parent may have dropped.
         let starts = parts.iter().map(|part| part.start().get()).chain([vma.end()]);
         let ends = [vma.start()].into_iter().chain(parts.iter().map(|part| part.end().get()));

@@ -78,6 +78,31 @@ fn pagemap_finds_each_page_of_a_large_leaf() {
     });
 }
 
+/// A child gets the page tables of a shared area with guards, also of what nobody may read by then.
+#[test]
+fn pagemap_of_a_parent_knows_what_its_child_has_without_rights() {
+    with(|p, _| {
+        assert_eq!(
+            p.mmap(BASE, 8 * PAGE, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, None, 0),
+            Ok(BASE)
+        );
+        assert_eq!(p.madvise(BASE + 7 * PAGE, PAGE, MADV_GUARD_INSTALL), Ok(0));
+        assert_eq!(p.fault(BASE, Access::Read), Fault::Done);
+        assert_eq!(p.mprotect(BASE, PAGE, PROT_NONE), Ok(0));
+        let sole = |p: &P<'_, '_>| {
+            let mut shown = [0];
+            assert_eq!(p.pagemap(BASE / PAGE * 8, &mut shown, Frames::Hidden), Ok(1));
+            shown[0] & SOLE != 0
+        };
+        assert!(sole(p));
+        let child = p.fork().unwrap();
+        assert!(!sole(p) && !sole(&child));
+        assert_eq!(child.vma(BASE).unwrap().prot(), PROT_NONE);
+        child.end().unwrap();
+        assert!(sole(p));
+    });
+}
+
 #[test]
 fn soft_dirty_is_what_is_new_or_written_since_it_was_cleared() {
     with(|p, sim| {
