@@ -105,15 +105,19 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             for found in leaves {
                 let span = found.level.span().get();
                 let (low, high) = (found.va.get().max(from), (found.va.get() + span).min(to));
+                let (word, first) = self.word(vma, &found, low);
                 for at in (low..high).step_by(PAGE as usize) {
-                    words[((at - from) / PAGE) as usize] |= self.word(vma, &found, at, frames);
+                    let nth = Pages::new((at - low) / FRAME_BYTES);
+                    let number = first.filter(|_| frames == Frames::Shown);
+                    let number = number.map_or(0, |first| first.add(nth).get());
+                    words[((at - from) / PAGE) as usize] |= word | number;
                 }
             }
         });
     }
 
-    /// What an entry says of the page at an address.
-    fn word(&self, vma: &Vma, found: &Found, at: u64, frames: Frames) -> u64 {
+    /// What an entry says of each of its pages, and where the one at an address is.
+    fn word(&self, vma: &Vma, found: &Found, at: u64) -> (u64, Option<Frame>) {
         let leaf = match found.entry {
             Entry::Leaf { pa, attrs } => Some((pa, attrs)),
             // A leaf that is out of use for a moment is there.
@@ -121,11 +125,12 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Entry::None | Entry::Table(_) => None,
         };
         let Some((pa, attrs)) = leaf else {
-            return match found.entry {
+            let word = match found.entry {
                 Entry::Soft(soft) if soft.kind == SoftKind::Guard => SWAPPED | GUARD,
                 Entry::Soft(soft) if soft.kind == SoftKind::Marker => SWAPPED | WRITE_PROTECTED,
                 _ => 0,
             };
+            return (word, None);
         };
         let when = |attr, bit| if attrs.has(attr) { bit } else { 0 };
         let inside = Pages::new((at - found.va.get()) / FRAME_BYTES);
@@ -137,12 +142,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let sole = if sole { EXCLUSIVE } else { 0 };
         let is_huge_zero = is_zero && found.level > Level::BASE;
         let kind = if is_files || is_huge_zero { FILE | sole } else { sole };
-        let number = if frames == Frames::Shown { frame.get() } else { 0 };
-        PRESENT
-            | when(Attrs::SOFT_DIRTY, SOFT_DIRTY)
-            | when(Attrs::UFFD_WP, WRITE_PROTECTED)
-            | kind
-            | number
+        let dirty = when(Attrs::SOFT_DIRTY, SOFT_DIRTY);
+        (PRESENT | dirty | when(Attrs::UFFD_WP, WRITE_PROTECTED) | kind, Some(frame))
     }
     /// Whether one entry alone maps a page. The manager knows it of what it made the process's own;
     /// of what others had meanwhile, it looks. A page of a file is in the file's index besides.

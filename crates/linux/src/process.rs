@@ -80,23 +80,23 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         layout: Layout,
         limits: Limits,
     ) -> Result<Process<'a, 'm, M, P>, Errno> {
-        let (space, heap_end) = (mm.create(None)?, layout.heap.get());
-        let (future, families, views) = (Marks::NONE, Families::default(), Views::new());
-        let size = Size::default();
-        let (handler, descriptors) = (None, 0);
-        Ok(Process {
+        Ok(Self::of(mm, mm.create(None)?, layout, limits))
+    }
+    /// The process of a space of which nothing is known yet.
+    fn of(mm: &'a Manager<'m, M, P>, space: SpaceId, layout: Layout, limits: Limits) -> Self {
+        Process {
             mm,
             space,
             layout,
             limits,
-            heap_end,
-            future,
-            families,
-            size,
-            views,
-            handler,
-            descriptors,
-        })
+            heap_end: layout.heap.get(),
+            future: Marks::NONE,
+            families: Families::default(),
+            size: Size::default(),
+            views: Views::new(),
+            handler: None,
+            descriptors: 0,
+        }
     }
 
     /// Its space, for a CPU to run.
@@ -124,23 +124,12 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// copied when either of them writes it.
     pub fn fork(&mut self) -> Result<Process<'a, 'm, M, P>, Errno> {
         let space = self.mm.fork(self.space)?;
-        let (mm, layout, limits) = (self.mm, self.layout, self.limits);
-        let (heap_end, families) = (self.heap_end, self.families.clone());
-        let (future, views) = (Marks::NONE, self.views.clone());
-        let size = Size::of(self.size.pages(), 0);
-        let (handler, descriptors) = (None, 0); // no vma of the child is armed
         let mut child = Process {
-            mm,
-            space,
-            layout,
-            limits,
-            heap_end,
-            future,
-            families,
-            size,
-            views,
-            handler,
-            descriptors,
+            heap_end: self.heap_end,
+            families: self.families.clone(),
+            size: Size::of(self.size.pages(), 0),
+            views: self.views.clone(),
+            ..Self::of(self.mm, space, self.layout, self.limits)
         };
         // What is one vma to the parent is one to the child, and not one with a neighbour.
         let starts: Vec<u64> = self.vmas().map(|vma| vma.start()).collect();

@@ -12,7 +12,7 @@ use foliant::Access;
 use foliant::space::{Advice, Flags, SpaceId};
 use foliant::table::{Entry, Paging};
 use foliant_machine::Machine;
-use foliant_units::{Frame, VaRange};
+use foliant_units::Frame;
 
 impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// What a vma shows of a file, if it shows one.
@@ -78,10 +78,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if is_opened {
             self.mm.protect(self.space, vma.range, rights)?;
         }
-        let parts: Vec<VaRange> = parts.into_iter().map(|(part, _)| part).collect();
         // A page comes with what is around it, which the parent may have dropped.
-        let starts = parts.iter().map(|part| part.start().get()).chain([vma.end()]);
-        let ends = [vma.start()].into_iter().chain(parts.iter().map(|part| part.end().get()));
+        let starts = parts.iter().map(|(part, _)| part.start().get()).chain([vma.end()]);
+        let ends = [vma.start()].into_iter().chain(parts.iter().map(|(part, _)| part.end().get()));
         for (from, to) in ends.zip(starts).filter(|(from, to)| from < to) {
             self.mm.advise(self.space, range(from, to), Advice::DontNeed)?;
         }

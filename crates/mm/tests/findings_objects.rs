@@ -145,6 +145,17 @@ fn finding_ed_no_area_of_an_object_is_collapsed() {
     }
 }
 
+/// A manager whose pool has one page, and a space.
+fn of_one_page(machine: &Beside) -> (AuditedMm<'_>, SpaceId) {
+    let mm = machine.manager(Policy::BASE_ONLY);
+    for cpu in mm.cpus() {
+        machine.sim.on(cpu, || mm.online());
+    }
+    mm.resize_pool(Order::SIZE_2M, 1, Budget::ALL).unwrap();
+    let id = mm.create(None).unwrap();
+    (mm, id)
+}
+
 /// A parent took its page away from its children by the page's frame, which was another page's by
 /// the time that it came to them: a child lost what it had just written elsewhere.
 #[test]
@@ -153,15 +164,8 @@ fn finding_eg_a_parent_takes_no_page_that_serves_another_by_now() {
     let mut met = 0;
     for n in 1.. {
         let machine = Beside::new(sim(2, 64));
-        let mm = machine.manager(Policy::BASE_ONLY);
-        mm.resize_pool(size, 1, Budget::ALL).unwrap();
-        let id = mm.create(None).unwrap();
-        let on = |nth, id| {
-            machine.sim.on(cpu(nth), || {
-                mm.online();
-                mm.switch(id).unwrap();
-            });
-        };
+        let (mm, id) = of_one_page(&machine);
+        let on = |nth, id| machine.sim.on(cpu(nth), || mm.switch(id).unwrap());
         on(0, Some(id));
         let huge = Flags::READ_WRITE.with(Flags::HUGE_2M);
         let ask = |flags| request(Place::NoReplace(place), SIZE_2M, flags);
@@ -200,12 +204,7 @@ fn finding_eh_each_thread_of_a_parent_gets_the_page_that_a_child_has() {
     let (place, size) = (Va::new(BASE), Order::SIZE_2M);
     for n in 1.. {
         let machine = Beside::new(sim(2, 64));
-        let mm = machine.manager(Policy::BASE_ONLY);
-        mm.resize_pool(size, 1, Budget::ALL).unwrap();
-        let id = mm.create(None).unwrap();
-        for cpu in mm.cpus() {
-            machine.sim.on(cpu, || mm.online());
-        }
+        let (mm, id) = of_one_page(&machine);
         let huge = Flags::READ_WRITE.with(Flags::HUGE_2M);
         mm.map(id, &request(Place::NoReplace(place), SIZE_2M, huge)).unwrap();
         assert_eq!(mm.fault(id, place, Access::Write), Outcome::Mapped(size));
@@ -233,12 +232,7 @@ fn finding_ei_a_store_beside_a_hole_gets_the_page_that_goes() {
     let (place, size) = (Va::new(BASE), Order::SIZE_2M);
     for n in 1.. {
         let machine = Beside::new(sim(2, 64));
-        let mm = machine.manager(Policy::BASE_ONLY);
-        mm.resize_pool(size, 1, Budget::ALL).unwrap();
-        let id = mm.create(None).unwrap();
-        for cpu in mm.cpus() {
-            machine.sim.on(cpu, || mm.online());
-        }
+        let (mm, id) = of_one_page(&machine);
         let (pages, flags) = (size.pages(), Flags::HUGE_2M);
         let of = ObjectRequest { pages, flags, ..ObjectRequest::default() };
         let of = mm.create_object(&of).unwrap();

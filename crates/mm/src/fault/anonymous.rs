@@ -125,11 +125,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Step::Again;
         };
         let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
-        agreed.repeat(P::leaf(
-            self.stock.zeros.page().pa(),
-            Level::BASE,
-            attrs.with(Attrs::UFFD_WP),
-        ));
+        let (zeros, attrs) = (self.stock.zeros.page(), attrs.with(Attrs::UFFD_WP));
+        agreed.repeat(P::leaf(zeros.pa(), Level::BASE, attrs));
         self.stock.count(Event::ZeroPage);
         Step::Done(Outcome::ZeroPage(Order::BASE))
     }

@@ -38,7 +38,8 @@
 //!   refused memory, the charge or a page of a pool gives back what it has, waits outside of its
 //!   section until all that were at work have mapped what they had or given it back, and looks once
 //!   more, as the only one of those that were refused (stock::work). What a caller takes that began
-//!   later is that caller's.
+//!   later is that caller's. One that was promised a page of a pool takes it from children then,
+//!   and looks again until none has it.
 //! - E8. Where a range is populated, pages come by naturally aligned blocks of a short go at most:
 //!   each is a folio of its own, or shows the zeros, and no larger folio was had for the first.
 //!   They are published under one hold, all or none (E1), and the outcome names the block; where a

@@ -373,8 +373,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         outcome
     }
-    /// The last look of a fault that was refused memory (fault::E7); a huge page may be taken from
-    /// others for it.
+    /// The last look of a fault that was refused memory (fault::E7). A huge page may be taken from
+    /// others for it, and it looks again then.
     #[cold]
     #[inline(never)]
     fn look_once_more(&self, id: SpaceId, demand: Demand, outside: &mut Outside) -> Outcome {

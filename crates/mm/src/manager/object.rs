@@ -7,7 +7,7 @@ use crate::object::{self, Looked, ObjectRequest, look};
 use crate::space::{
     self, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
 };
-use crate::stock::{AtWork, Reference};
+use crate::stock::Reference;
 use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -89,35 +89,30 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Changes how many pages an object has room for. Pages beyond are dropped, and a program that
     /// maps them finds nothing there, not even a private copy.
     pub fn resize_object(&self, id: ObjectId, pages: Pages) -> Result<(), RangeError> {
-        let mut _work = None;
-        let done = {
-            let object = id.pin(&self.stock).ok_or(RangeError::NoObject)?;
-            _work = self.work_of(&object);
-            let done = object::resize(&self.stock, &object, pages, &mut Steps::at_the_face());
-            self.regain_of(&object);
-            done
-        };
-        self.collect();
-        done
+        self.cut_object(id, |object, steps| object::resize(&self.stock, object, pages, steps))
     }
     /// Drops pages of an object from `from` to before `to`: a program or kernel that looks at one
     /// next finds zeros. Private copies stay, but for copies of huge pages, which go.
     pub fn punch_object(&self, id: ObjectId, from: Pages, to: Pages) -> Result<(), RangeError> {
-        let mut _work = None;
+        self.cut_object(id, |object, steps| object::punch(&self.stock, object, (from, to), steps))
+    }
+    /// Takes pages of an object, and sees to what a pool lent for them. The call is at work until
+    /// they are back: a program that stores there may want the very page that goes (stock::work).
+    fn cut_object(
+        &self,
+        id: ObjectId,
+        cut: impl FnOnce(&Space, &mut Steps) -> Result<(), RangeError>,
+    ) -> Result<(), RangeError> {
+        let mut _work = None; // it outlives the pin, which may be the object's last
         let done = {
             let object = id.pin(&self.stock).ok_or(RangeError::NoObject)?;
-            _work = self.work_of(&object);
-            let done = object::punch(&self.stock, &object, (from, to), &mut Steps::at_the_face());
+            _work = object.object_huge().map(|_| self.stock.at_work());
+            let done = cut(&object, &mut Steps::at_the_face());
             self.regain_of(&object);
             done
         };
         self.collect();
         done
-    }
-    /// Counts as at work where an object's pages are a pool's: a program that stores there may want
-    /// the very page that goes (stock::work).
-    fn work_of(&self, object: &Space) -> Option<AtWork<'_>> {
-        object.object_huge().map(|_| self.stock.at_work())
     }
     /// Sees to the reservations of places whose copies went with pages of an object.
     fn regain_of(&self, object: &Space) {

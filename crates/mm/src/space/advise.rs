@@ -111,7 +111,8 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         }
         Advice::Free => {
             let clean = |old: Attrs| old.without(Attrs::DIRTY);
-            change_entries(stock, space, range, &mut gather, steps, clean);
+            let replace = stock.machine.rules().replace;
+            change_entries(replace, stock, space, range, &mut gather, steps, clean);
             gather.settle();
         }
         Advice::PopulateRead | Advice::PopulateWrite => {}

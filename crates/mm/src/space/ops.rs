@@ -309,36 +309,29 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     let mut gather = Gather::new(stock, &space.member.target);
     let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
     let kept = kept | Attrs::UFFD_WP;
-    // An exclusive page may be written again at once, without a fault (S5), unless somebody wants
-    // to see that it is (S11, S12).
-    let own = Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY.and(P::KEEPS);
-    let (shown, looked_at) = (attrs(rights), own | Attrs::UFFD_WP);
-    let written = if rights.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
-    change_entries(stock, space, range, &mut gather, steps, |old| {
-        let new = shown.with(old.and(kept));
-        if old.and(looked_at) == own { new | written } else { new }
+    let (shown, replace) = (attrs(rights), stock.machine.rules().replace);
+    change_entries(replace, stock, space, range, &mut gather, steps, |old| {
+        opened::<P>(shown.with(old.and(kept)), rights)
     });
     gather.settle();
     gather.flush();
     Ok(())
 }
 
-/// Rewrites the attributes of every present page of `range`. Entries that lose a right or their
+/// With the right to write, where rights that have it give it at once: an exclusive page may be
+/// written again without a fault (S5), unless somebody wants to see that it is (S11, S12).
+#[inline(always)] // for each word of a range that is protected
+pub(super) fn opened<P: Paging>(attrs: Attrs, rights: Flags) -> Attrs {
+    let own = Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY.and(P::KEEPS);
+    let written = if rights.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
+    if attrs.and(own | Attrs::UFFD_WP) == own { attrs | written } else { attrs }
+}
+
+/// Rewrites the attributes of every present page of `range`, by a rule that may be stricter than
+/// the machine's. Entries that lose a right or their
 /// dirty bit are noted, and all that change where they are broken first. Leaves that
 /// reach over its ends are split, for the areas on both sides may differ from here on (S9).
 pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
-    stock: &'g Stock<'m, M, P>,
-    space: &'g Space,
-    range: VaRange,
-    gather: &mut Gather<'g, 'm, M, P>,
-    steps: &mut Steps,
-    change: impl Fn(Attrs) -> Attrs,
-) {
-    let replace = stock.machine.rules().replace;
-    change_entries_by(replace, stock, space, range, gather, steps, change);
-}
-/// The same by a rule that may be stricter than the machine's.
-pub(super) fn change_entries_by<'g, 'm, M: Machine, P: Paging>(
     replace: Replace,
     stock: &'g Stock<'m, M, P>,
     space: &'g Space,

@@ -15,7 +15,7 @@
 //! new.
 
 use super::error::RangeError;
-use super::ops::{change_entries_by, check};
+use super::ops::{change_entries, check};
 use super::record::Space;
 use super::steps::Steps;
 use crate::flush::Gather;
@@ -53,7 +53,7 @@ pub(crate) fn clear_refs<M: Machine, P: Paging>(
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let mut gather = Gather::new(stock, &space.member.target);
     let forget = |old: Attrs| old.without(forgotten);
-    change_entries_by(replace, stock, space, range, &mut gather, steps, forget);
+    change_entries(replace, stock, space, range, &mut gather, steps, forget);
     gather.settle();
     gather.flush();
     Ok(())

@@ -22,7 +22,7 @@
 
 use super::area::{Area, Flags};
 use super::error::RangeError;
-use super::ops::{Rewrite, check, covered};
+use super::ops::{Rewrite, check, covered, opened};
 use super::prepaid;
 use super::record::Space;
 use super::steps::Steps;
@@ -111,12 +111,9 @@ pub(crate) fn watched(old: Attrs) -> Attrs {
 }
 /// Of one that is not any more: what is the space's own may be written as before (S5, S11).
 fn lifted<P: Paging>(old: Attrs, flags: Flags) -> Attrs {
-    let own = Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY.and(P::KEEPS);
     match old.has(Attrs::UFFD_WP) {
-        true if flags.has(Flags::WRITE) && old.has(own) => {
-            old.without(Attrs::UFFD_WP) | Attrs::WRITE
-        }
-        _ => old.without(Attrs::UFFD_WP),
+        true => opened::<P>(old.without(Attrs::UFFD_WP), flags),
+        false => old,
     }
 }
 

@@ -75,7 +75,7 @@ pub use speculate::Reference;
 pub(crate) use stretches::{Block, Stretch, Stretches};
 pub(crate) use supply::{NoTable, Supply};
 pub(crate) use visits::Name;
-pub(crate) use work::{AtWork, Turn};
+pub(crate) use work::Turn;
 
 use crate::folio::Folios;
 use crate::sync::{self, AtomicU64, Grace, Ordering, Outside};
