@@ -92,93 +92,28 @@ impl Hash for What<'_> {
 /// who looks at memory leaves it as it was.
 #[derive(Clone, Hash, Debug)]
 pub(crate) enum Event<'a> {
-    Owned {
-        frames: FrameRange,
-        owner: Owner,
-    },
-    Retired {
-        range: VaRange,
-        how: Retired,
-    },
-    Stored {
-        pa: Pa,
-        old: u64,
-        new: u64,
-    },
-    Loaded {
-        pa: Pa,
-    },
-    Reached {
-        pa: Pa,
-        bytes: u64,
-    },
-    Looked {
-        pa: Pa,
-        bytes: u64,
-    },
-    Cleared {
-        pa: Pa,
-        bytes: u64,
-    },
-    Copied {
-        from: Pa,
-        to: Pa,
-        bytes: u64,
-    },
-    /// So many bytes that the manager was given were written.
-    Written {
-        pa: Pa,
-        bytes: u64,
-    },
-    Walked {
-        va: Va,
-        level: u8,
-        word: Pa,
-    },
-    Filled {
-        entry: Cached,
-    },
-    Dropped {
-        entry: Cached,
-    },
-    Outlived {
-        entry: Cached,
-    },
-    Used {
-        entry: Cached,
-        pa: Pa,
-        access: Access,
-        user: bool,
-    },
-    Faulted {
-        fault: PageFault,
-    },
-    KernelFaulted {
-        va: Va,
-        present: bool,
-    },
-    Activated {
-        root: Root,
-    },
-    Invalidated {
-        what: What<'a>,
-    },
-    Asked {
-        targets: CpuBits,
-        what: What<'a>,
-        number: u64,
-    },
-    Waited {
-        number: u64,
-    },
-    Recounted {
-        name: &'static str,
-        stated: u64,
-        counted: u64,
-    },
-    Outstanding {
-        tickets: usize,
-    },
+    Owned { frames: FrameRange, owner: Owner },
+    Retired { range: VaRange, how: Retired },
+    Stored { pa: Pa, old: u64, new: u64 },
+    Loaded { pa: Pa },
+    Reached { pa: Pa, bytes: u64 },
+    Looked { pa: Pa, bytes: u64 },
+    Cleared { pa: Pa, bytes: u64 },
+    Copied { from: Pa, to: Pa, bytes: u64 },
+    Written { pa: Pa, bytes: u64 },
+    Walked { va: Va, level: u8, word: Pa },
+    Filled { entry: Cached },
+    Dropped { entry: Cached },
+    Outlived { entry: Cached },
+    Used { entry: Cached, pa: Pa, access: Access, user: bool },
+    Faulted { fault: PageFault },
+    KernelFaulted { va: Va, present: bool },
+    Activated { root: Root },
+    Invalidated { what: What<'a> },
+    Asked { targets: CpuBits, what: What<'a>, number: u64 },
+    Waited { number: u64 },
+    Recounted { name: &'static str, stated: u64, counted: u64 },
+    Outstanding { tickets: usize },
     Finished,
 }
 
