@@ -36,7 +36,9 @@ static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let size = layout.size() as u64;
-        if NOW.fetch_add(size, Ordering::Relaxed) + size > LIMIT.load(Ordering::Relaxed) {
+        let is_over = NOW.fetch_add(size, Ordering::Relaxed) + size > LIMIT.load(Ordering::Relaxed);
+        // A panic has its say first, which takes memory too.
+        if is_over && !std::thread::panicking() {
             return std::ptr::null_mut();
         }
         // SAFETY: the caller's promises are the system allocator's.

@@ -734,16 +734,18 @@ impl Space {
         let pages: Vec<_> =
             self.pages.range(old.start..moved_end).map(|(&at, &page)| (at, page)).collect();
         self.unmap(old.clone())?;
-        self.unmap(new.clone())?;
-        let (from, by) = (old.start, new.start.wrapping_sub(old.start));
-        let to = |at: u64| new.start.saturating_add(at - from);
-        for &(start, piece) in &pieces {
-            if keep_old {
+        if keep_old {
+            for &(start, piece) in &pieces {
                 // An area that has moved as a whole leaves one behind as if it were new.
                 let family = piece.family.filter(|_| !whole);
                 let advised = piece.advised & !LOCKED;
                 self.areas.insert(start, Piece { family, advised, ..piece })?;
             }
+        }
+        self.unmap(new.clone())?; // also what has just been left there
+        let (from, by) = (old.start, new.start.wrapping_sub(old.start));
+        let to = |at: u64| new.start.saturating_add(at - from);
+        for &(start, piece) in &pieces {
             if start < moved_end {
                 // What the area gains at its end belongs to its last piece.
                 let end = if piece.end >= moved_end { new.end } else { to(piece.end) };

@@ -431,6 +431,31 @@ fn no_area_grows_out_of_its_object() {
     assert_eq!(Plan::new(&story.0, &Budget::default()).unwrap().recorded_shared_faults, 0);
 }
 
+/// A recording can say that areas are moved to a place that overlaps their own and stay as well,
+/// which Linux refuses: one address is still in one area.
+#[test]
+fn what_moves_onto_itself_and_stays_is_one_area_at_each_address() {
+    let mut story = Story::new();
+    story.object(64, vec![]);
+    let own = Area {
+        range: pages(1024, 6),
+        prot: Prot::RW,
+        kind: AreaKind::Anonymous,
+        flags: MapFlags::NONE,
+    };
+    story.tell(0, EventKind::Map(own));
+    story.map(0, pages(1030, 4), 0);
+    let (old, new) = (pages(1024, 10), pages(1027, 10));
+    story.tell(0, EventKind::Remap { old, new, keep_old: true });
+    // At 1031 there was shared memory, and private memory has moved over it.
+    story.tell(0, EventKind::Populate { range: pages(1027, 6), access: Access::Write });
+    story.fault(0, 1031, Access::Write);
+    story.tell(0, EventKind::Fork { child: SpaceId(1), thread: ThreadId(1) });
+    let told = naive_replay(&story.0, &Budget::default()).unwrap();
+    let faults = (told.recorded_anonymous_faults, told.recorded_shared_faults, told.mismatched);
+    assert_eq!(faults, (1, 0, 1), "the page was there");
+}
+
 /// Where only the switches of anonymous memory are asked about, a plan counts such faults with
 /// those of files.
 #[test]
