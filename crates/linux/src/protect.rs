@@ -8,6 +8,7 @@ use foliant::space::{Advice, Flags};
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::VaRange;
+use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     PROT_EXEC, PROT_GROWSDOWN, PROT_GROWSUP, PROT_READ, PROT_SEM, PROT_WRITE,
 };
@@ -53,6 +54,9 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     fn protect_part(&mut self, vma: &Vma, part: VaRange, prot: u32) -> Result<(), Errno> {
         let new = vma.with_prot(prot);
+        if !new.flags.is_below_ceiling() {
+            return Err(Errno(errno::EACCES));
+        }
         if vma.is_sealed() {
             return Err(Errno::PERM);
         }

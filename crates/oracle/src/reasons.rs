@@ -60,7 +60,7 @@ impl Reason {
                 "mincore shows a page that nobody touched once fallocate named it twice, and a read beside it maps it; here a touch alone brings it"
             }
             Reason::SplitLeavesZeros => {
-                "Linux counts pages of zeros no longer where it split the large folio they were in"
+                "Linux has its page of zeros, which it does not count, where it split a large folio with zeros"
             }
             Reason::MovedTables => {
                 "the manager makes all tables of where a mapping goes before its first page moves, Linux those that pages come to"
@@ -81,6 +81,15 @@ impl Reason {
         let freed = calls.iter().position(|call| advises(call, MADV_FREE))?;
         pages_out(&calls[freed..]).then_some(Reason::FreedIsKept)
     }
+    /// The reason of a difference between what `pagemap` says of two pages with equal contents.
+    pub(crate) fn of_words(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
+        let is = |said: &str, word: &str| {
+            said.ends_with(&format!("holds 0x0, 0x0, 0x0, pagemap {word}"))
+        };
+        let is_zeros = is(host, "0x8000000000000000") && is(ours, "0x8100000000000000");
+        let split = wants_large(calls) && is_zeros;
+        if split { Some(Reason::SplitLeavesZeros) } else { Reason::of_pages(calls) }
+    }
     /// The reason of a difference between pages of an area that maps a file.
     pub(crate) fn of_file_pages(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
         let is_missing = |said: &str| said.contains("is not there");
@@ -94,8 +103,7 @@ impl Reason {
     pub(crate) fn of_smaps(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
         let is_count = |line: &&str| line.starts_with("Rss:") || line.starts_with("Anonymous:");
         let rest = |text| str::lines(text).filter(|line| !is_count(line)).collect::<Vec<&str>>();
-        let is_large = calls.iter().any(|call| advises(call, MADV_HUGEPAGE));
-        let split = is_large && rest(host) == rest(ours);
+        let split = wants_large(calls) && rest(host) == rest(ours);
         if split { Some(Reason::SplitLeavesZeros) } else { Reason::of_pages(calls) }
     }
     /// The reason of a difference between two sizes of a process, if it is one of these.
@@ -112,9 +120,7 @@ impl Reason {
             Some("RssShmem:") if pages_out(calls) => Some(Reason::TakenFromFile),
             Some("RssShmem:") if allocations(calls) > 1 => Some(Reason::AllocatedTwice),
             Some("VmLck:") if has(&leaves) => Some(Reason::UnlockedCounts),
-            Some("RssAnon:") if has(&|call| advises(call, MADV_HUGEPAGE)) => {
-                Some(Reason::SplitLeavesZeros)
-            }
+            Some("RssAnon:") if wants_large(calls) => Some(Reason::SplitLeavesZeros),
             _ => Reason::of_pages(calls),
         }
     }
@@ -147,6 +153,11 @@ fn pages_out(calls: &[Call]) -> bool {
     calls.iter().any(|call| advises(call, MADV_PAGEOUT))
 }
 
+/// Whether one of the calls asks for large folios.
+fn wants_large(calls: &[Call]) -> bool {
+    calls.iter().any(|call| advises(call, MADV_HUGEPAGE))
+}
+
 /// How many of the calls name memory of a file that is to be there.
 fn allocations(calls: &[Call]) -> usize {
     calls.iter().filter(|call| call.name == Name::Fallocate).count()
@@ -174,6 +185,7 @@ impl fmt::Display for Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::side::PageSeen;
     use foliant_linux::raw::general::MADV_COLD;
 
     fn advice(advice: u32) -> Call {
@@ -199,6 +211,21 @@ mod tests {
         assert_eq!(Reason::of_smaps(&large, few, many), Some(Reason::SplitLeavesZeros));
         assert_eq!(Reason::of_smaps(&[advice(MADV_COLD)], few, many), None);
         assert_eq!(Reason::of_smaps(&large, few, "a\nRss: 4 kB\nVmFlags: wr"), None);
+    }
+
+    #[test]
+    fn a_page_of_zeros_is_its_processs_own_or_the_kernels() {
+        let of = |bits: u64, first: u64| {
+            let page = PageSeen { words: [first, 0, 0], ..PageSeen::of(bits << 56) };
+            format!("0x5000 of process 0 {page}")
+        };
+        let large = [advice(MADV_HUGEPAGE)];
+        let (shared, own) = (of(0x80, 0), of(0x81, 0));
+        assert_eq!(Reason::of_words(&large, &shared, &own), Some(Reason::SplitLeavesZeros));
+        assert_eq!(Reason::of_words(&large, &own, &shared), None);
+        assert_eq!(Reason::of_words(&large, &of(0x80, 1), &of(0x81, 1)), None);
+        assert_eq!(Reason::of_words(&large, &of(0x82, 0), &own), None);
+        assert_eq!(Reason::of_words(&[advice(MADV_COLD)], &shared, &own), None);
     }
 
     #[test]

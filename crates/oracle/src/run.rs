@@ -119,7 +119,8 @@ fn wrong(calls: &[Call], what: String) -> End {
 /// How a sequence ends by a difference after these calls.
 fn ended(calls: &[Call], difference: Difference) -> End {
     let reason = match difference.what {
-        "pages" | "pagemap" => Reason::of_pages(calls),
+        "pages" => Reason::of_pages(calls),
+        "pagemap" => Reason::of_words(calls, &difference.host, &difference.ours),
         "size" => Reason::of_size(calls, &difference.host),
         OF_FILE => Reason::of_file_pages(calls, &difference.host, &difference.ours),
         "smaps" => Reason::of_smaps(calls, &difference.host, &difference.ours),

@@ -1,7 +1,7 @@
 //! What a seal forbids, and advice for another process.
 
 use super::*;
-use crate::Adviser;
+use crate::{Adviser, MemoryFile};
 
 #[test]
 fn what_is_sealed_stays_as_it_is() {
@@ -62,6 +62,22 @@ fn what_is_sealed_and_not_writable_keeps_its_contents() {
         }
         assert_eq!(p.madvise(BASE, PAGE, MADV_NOHUGEPAGE), Ok(0));
         assert_eq!(p.present_in(BASE, BASE + PAGE), 1);
+    });
+}
+
+#[test]
+fn rights_that_no_vma_of_a_file_may_have_are_refused_before_its_seal_is_seen() {
+    with(|p, _| {
+        let file = MemoryFile::memfd(p.manager(), b"read", MFD_ALLOW_SEALING).unwrap();
+        file.ftruncate(2 * PAGE as i64).unwrap();
+        file.add_seals(F_SEAL_WRITE).unwrap();
+        p.mmap(BASE, 2 * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, Some(&file), 0).unwrap();
+        assert_eq!(p.mseal(BASE, PAGE, 0), Ok(0));
+        let acces = Errno(linux_raw_sys::errno::EACCES);
+        for page in [BASE, BASE + PAGE] {
+            assert_eq!(p.mprotect(page, PAGE, RW), Err(acces), "{page:#x}");
+        }
+        assert_eq!(p.mprotect(BASE, PAGE, PROT_READ), Err(Errno::PERM));
     });
 }
 

@@ -93,7 +93,7 @@ impl Flags {
         Flags(!(self.0 >> Flags::NEVER) & Flags::RIGHTS.0)
     }
     /// Whether its rights stay below its ceiling.
-    pub(super) const fn is_below_ceiling(self) -> bool {
+    pub const fn is_below_ceiling(self) -> bool {
         self.ceiling().has(self.and(Flags::RIGHTS))
     }
     /// The flag of areas with huge pages of `order`, 2 MiB or 1 GiB.
