@@ -98,7 +98,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
     /// Makes two of a vma at an address inside of it: they are equal, and two to Linux.
     pub(crate) fn part_at(&mut self, addr: u64) -> Result<(), Errno> {
-        match self.vma(addr).filter(|vma| vma.start() < addr && !vma.is_huge()) {
+        let is_inside = |vma: &Vma| vma.start() < addr && addr.is_multiple_of(vma.page_bytes());
+        match self.vma(addr).filter(is_inside) {
             None => Ok(()),
             Some(vma) => self.retag(range(addr, vma.end()), vma.flags, vma.tag),
         }

@@ -2,7 +2,8 @@
 //!
 //! A sealed vma is not unmapped, moved, resized or mapped over, it keeps its rights, and what a
 //! program may not write it may not drop either: each is EPERM, and nothing takes a seal off. An
-//! unmap that meets one changes nothing, but that it may have cut its first vma.
+//! unmap that meets one changes nothing, but that it may have cut its first vma, like one that
+//! meets a huge page of which a part would stay.
 //!
 //! **Not here**: the calls that are refused.
 
@@ -61,16 +62,22 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         self.may_go(start, end)?;
         self.take_out(start, end)
     }
-    /// Whether no seal keeps what lies in a range.
+    /// Whether all may go that lies in a range: no seal keeps it, and no page of a pool goes in
+    /// part. Otherwise Linux has cut the first vma by then, where it can be cut, and leaves it so.
     pub(crate) fn may_go(&mut self, start: u64, end: u64) -> Result<(), Errno> {
-        let mut vmas = self.vmas_in(start, end);
-        if !vmas.any(|vma| vma.is_sealed()) {
-            return Ok(());
-        }
-        drop(vmas);
+        let is_part = |vma: &Vma| {
+            let ends = [vma.start().max(start), vma.end().min(end)];
+            !ends.iter().all(|end| end.is_multiple_of(vma.page_bytes()))
+        };
+        let keeps = |vma: Vma| match () {
+            () if vma.is_sealed() => Some(Errno::PERM),
+            () if is_part(&vma) => Some(Errno::INVAL),
+            () => None,
+        };
+        let Some(why) = self.vmas_in(start, end).find_map(keeps) else { return Ok(()) };
         if self.vma(start).is_some_and(|first| !first.is_sealed()) {
             self.part_at(start)?;
         }
-        Err(Errno::PERM)
+        Err(why)
     }
 }

@@ -44,6 +44,34 @@ fn bus(nth: u64) -> Signal {
     Signal { number: SIGBUS, code: BUS_ADRERR, addr: at(nth) }
 }
 
+/// Where a vma lies, from the first huge page on, in pages.
+fn lies(p: &P<'_, '_>) -> Vec<(u64, u64)> {
+    areas(p).into_iter().map(|(start, pages, _)| (start, pages)).collect()
+}
+
+#[test]
+fn a_part_of_a_huge_page_does_not_go_and_what_lies_before_is_cut() {
+    with(|p, _| {
+        let file = file(p, 3, 3);
+        let each = HUGE / PAGE;
+        put(p, 0, 2 * each, RW);
+        assert_eq!(show(p, (2, 3), (&file, 0), SHARED), Ok(at(2)));
+        assert_eq!(p.munmap(at(1), HUGE + PAGE), INVAL);
+        assert_eq!(lies(p), [(0, each), (each, each), (2 * each, 3 * each)]);
+        assert_eq!(p.mmap(at(0) + PAGE, 2 * HUGE, RW, PRIVATE | MAP_FIXED, None, 0), INVAL);
+        assert_eq!(lies(p), [(0, 1), (1, each - 1), (each, each), (2 * each, 3 * each)]);
+        // Within: cut where that can be, and not where it would be in a page.
+        assert_eq!(p.munmap(at(2) + PAGE, 2 * HUGE - PAGE), INVAL);
+        assert_eq!(lies(p)[3..], [(2 * each, 3 * each)]);
+        assert_eq!(p.munmap(at(3), PAGE), INVAL);
+        assert_eq!(lies(p)[3..], [(2 * each, each), (3 * each, 2 * each)]);
+        // A seal is seen first.
+        assert_eq!(p.mseal(at(3), 2 * HUGE, 0), Ok(0));
+        assert_eq!(p.munmap(at(3), PAGE), Err(Errno::PERM));
+        assert_eq!(p.munmap(at(2), PAGE), INVAL);
+    });
+}
+
 #[test]
 fn pages_of_a_file_are_reserved_where_it_is_mapped_and_are_its_own() {
     with(|p, sim| {
