@@ -164,11 +164,15 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     /// Drops pages of a shared file; a process that looks at one next finds zeros.
     fn punch(&mut self, vma: &Vma, part: VaRange) -> Result<(), Errno> {
-        let view = self.view(vma).filter(|_| !vma.tag.marks.has(Marks::LOCKED));
-        let view = view.ok_or(Errno::INVAL)?;
+        // A pool's private pages have a file too, to Linux.
+        let has_file = vma.is_of_file() || vma.is_huge();
+        if !has_file || vma.tag.marks.has(Marks::LOCKED) {
+            return Err(Errno::INVAL);
+        }
         if !vma.is_shared() || !vma.flags.ceiling().has(Flags::WRITE) {
             return Err(Errno(errno::EACCES));
         }
+        let view = self.view(vma).ok_or(Errno::INVAL)?;
         view.file.punch(view.offset(part.start().get()), view.offset(part.end().get()))
     }
 

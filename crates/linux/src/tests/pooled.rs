@@ -120,6 +120,12 @@ fn a_file_of_huge_pages_is_cut_at_huge_pages_alone() {
         assert_eq!(load(p, sim, at(0)), Ok(7));
         assert_eq!(p.madvise(at(0), HUGE, MADV_REMOVE), Ok(0));
         assert_eq!(load(p, sim, at(0)), Ok(0));
+        assert_eq!(
+            p.mmap(at(8), HUGE, RW, COPIED | MAP_ANONYMOUS | MAP_HUGETLB, None, 0),
+            Ok(at(8))
+        );
+        let acces = Err(Errno(linux_raw_sys::errno::EACCES));
+        assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_REMOVE), acces, "private, and of a file");
         assert_eq!(file.ftruncate(huge), Ok(0));
         assert_eq!(load(p, sim, at(1)), Err(bus(1)));
         assert_eq!([p.munmap(at(0), PAGE), p.mprotect(at(0), PAGE, PROT_READ)], [INVAL; 2]);
