@@ -197,10 +197,12 @@ pub(super) fn choose<M: Machine, P: Paging>(
     if !range.start().is_aligned(size) {
         return Err(RangeError::Cuts(range.start(), size).into());
     }
-    huge::whole(stock, space, range)?;
     let replaced = match (occupied(range), request.place) {
         (None, _) => None,
-        (Some(_), Place::Fixed(_)) => Some(range),
+        (Some(_), Place::Fixed(_)) => {
+            huge::whole(stock, space, range)?;
+            Some(range)
+        }
         (Some(va), _) => return Err(MapError::Occupied(va.max(range.start()))),
     };
     Ok((range, replaced))
