@@ -193,6 +193,28 @@ fn a_hole_leaves_a_spent_place_spent() {
 
 /// The reservation of a page that is dropped is in the balance for a moment. A fault that finds the
 /// place then fills it without one, and the one that was held for it is free.
+/// Linux gives the pages of one area back before it comes to the next one.
+#[test]
+fn what_is_cut_off_is_reserved_again_area_by_area_once_no_page_is_surplus() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 7)).unwrap();
+    let (mm, id) = filled::<X86_64<4>>(&sim, 4);
+    let of = object(&mm, 4);
+    for place in [0, 8] {
+        map(&mm, id, (place, 2), (of, place / 8), PRIVATE).unwrap();
+    }
+    shown(&mm, (4, 4, 4, 0));
+    // One page is surplus by now, and two of the reserved ones are in use.
+    mm.pools().set_overcommit(SIZE, 1).unwrap();
+    map(&mm, id, (16, 1), (of, 3), PRIVATE.with(Flags::NORESERVE)).unwrap();
+    for nth in [0, 8, 16] {
+        assert_eq!(store(&sim, &mm, id, at(nth), 7), MAPPED, "page {nth}");
+    }
+    shown(&mm, (5, 2, 2, 1));
+    mm.punch_object(of, huge(0), huge(3)).unwrap();
+    shown(&mm, (4, 3, 3, 0)); // of the second area alone
+    mm.audit(&[id]).unwrap();
+}
+
 #[test]
 fn a_place_that_is_filled_in_the_balance_keeps_no_reservation() {
     let mut met = 0;

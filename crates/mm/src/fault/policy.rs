@@ -208,6 +208,7 @@ impl Policy {
         let rest = self.global as u64 | (self.use_zero_page as u64) << 2;
         sets.iter().rev().fold(rest, |word, set| word << Orders::BITS | set.0 as u64)
     }
+    #[inline]
     fn from_word(word: u64) -> Policy {
         let set = |i: u32| Orders((word >> (i * Orders::BITS) & Orders::MASK) as u16);
         let global = match word >> (4 * Orders::BITS) & 3 {

@@ -288,7 +288,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             let (space, steps) = (id.pin(&self.stock), &mut Steps::at_the_face());
             let space = space.ok_or(RangeError::NoSpace)?;
             if space::advise(&self.stock, &space, range, advice, steps)? > 0 {
-                self.regain(&space, range, self.surplus());
+                self.regain(&space, range, &mut self.surplus());
             }
         }
         self.collect();

@@ -119,9 +119,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         if object.object_huge().is_none() {
             return;
         }
-        let surplus = self.surplus();
+        let mut surplus = self.surplus();
         for space in object::spaces(&self.stock, object) {
-            self.regain(&space, space::user_half::<P>(), surplus);
+            self.regain(&space, space::user_half::<P>(), &mut surplus);
         }
     }
     /// How many pages an object has room for.

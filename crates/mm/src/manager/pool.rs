@@ -129,19 +129,21 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let of = |order| self.pools().counters(order).map_or(0, |pool| pool.surplus_hugepages);
         crate::pool::SIZES.map(of)
     }
-    /// Gives places of a range whose page was dropped just now a reservation again, unless there
-    /// were surplus pages: then the page is given up, and the reservation was used (space::S7).
-    pub(super) fn regain(&self, space: &Space, range: VaRange, surplus: [u64; 2]) {
+    /// Gives places of a range whose page was dropped just now a reservation again, area by area, as
+    /// long as there were no surplus pages: instead of those a page is given up, and its reservation
+    /// was used (space::S7).
+    pub(super) fn regain(&self, space: &Space, range: VaRange, surplus: &mut [u64; 2]) {
         for (order, surplus) in crate::pool::SIZES.into_iter().zip(surplus) {
-            let steps = &mut Steps::at_the_face();
-            let count = space::dropped(&self.stock, space, (range, order), steps);
-            if count == 0 {
-                continue;
+            let (steps, mut left) = (&mut Steps::at_the_face(), range);
+            while let Some((part, count)) = space::dropped(&self.stock, space, (left, order), steps)
+            {
+                self.collect();
+                let have = if *surplus == 0 { self.pools().reserve_free(order, count) } else { 0 };
+                *surplus = surplus.saturating_sub(count);
+                let used = space::regain(&self.stock, space, (part, order), have, steps);
+                self.pools().unreserve(order, have - used);
+                left = VaRange::new(part.end(), range.end()).expect("a part of it");
             }
-            self.collect();
-            let have = if surplus == 0 { self.pools().reserve_free(order, count) } else { 0 };
-            let used = space::regain(&self.stock, space, (range, order), have, steps);
-            self.pools().unreserve(order, have - used);
         }
     }
     /// Reserves the pages that an area needs, if it is one that reserves any and there is a place

@@ -65,12 +65,11 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     check::<P>(range)?;
     let mut dropped = 0;
     let _writer = space.writer.lock(stock.machine, steps.outside());
-    covered(stock, space, range, |_| Ok(()))?;
-    match advice {
-        Advice::DontNeed | Advice::Tag(_) => huge::whole(stock, space, range)?,
-        Advice::PopulateRead | Advice::PopulateWrite => {}
-        _ => huge::none(stock, space, range)?,
-    }
+    covered(stock, space, range, |area| match advice {
+        Advice::DontNeed | Advice::Tag(_) => huge::uncut(area, range),
+        Advice::PopulateRead | Advice::PopulateWrite => Ok(()),
+        _ => huge::small(area, range),
+    })?;
     let change = |change: &dyn Fn(Area) -> (Flags, u64)| -> Result<(), RangeError> {
         let change = |area| Some(change(area));
         space.areas.admit(stock.machine, range, change, None, 0)?;

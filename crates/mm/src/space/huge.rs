@@ -12,7 +12,7 @@
 //! How many reservations an area still has is written nowhere: it is the number of its empty
 //! entries, and of those that map an object's page without `SPENT_BEHIND`.
 
-use super::area::{Flags, PAGE};
+use super::area::{Area, Flags, PAGE};
 use super::attach;
 use super::error::{MapError, RangeError};
 use super::places::{DROPPED, SPENT};
@@ -45,6 +45,16 @@ pub(crate) fn check<P: Paging>(flags: Flags) -> Result<Bytes, MapError> {
     Ok(order.bytes())
 }
 
+/// Refuses a range that begins or ends inside a huge page of this area.
+pub(super) fn uncut(area: &Area, range: VaRange) -> Result<(), RangeError> {
+    let Some(order) = area.flags.huge_order() else { return Ok(()) };
+    let part = area.range.intersect(range);
+    match [part.start(), part.end()].into_iter().find(|va| !va.is_aligned(order.bytes())) {
+        Some(va) => Err(RangeError::Cuts(va, order.bytes())),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a range that begins or ends inside a huge page.
 pub(super) fn whole<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
@@ -52,28 +62,16 @@ pub(super) fn whole<M: Machine, P: Paging>(
     range: VaRange,
 ) -> Result<(), RangeError> {
     let first = space.areas.find(stock.machine, range.start());
-    // Where an area ends no page is cut.
+    // Where an area begins or ends no page is cut.
     let is_one = first.is_some_and(|area| area.range.end() >= range.end());
-    let last = if is_one { first } else { space.areas.find(stock.machine, range.end()) };
-    for (area, va) in [(first, range.start()), (last, range.end())] {
-        if let Some(order) = area.and_then(|area| area.flags.huge_order())
-            && !va.is_aligned(order.bytes())
-        {
-            return Err(RangeError::Cuts(va, order.bytes()));
-        }
-    }
-    Ok(())
+    let last = if is_one { None } else { space.areas.find(stock.machine, range.end()) };
+    [first, last].into_iter().flatten().try_for_each(|area| uncut(&area, range))
 }
 
-/// Refuses a range with huge pages.
-pub(super) fn none<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    space: &Space,
-    range: VaRange,
-) -> Result<(), RangeError> {
-    let huge = |area: &super::Area| area.flags.huge_order().is_some();
-    match space.areas.overlapping(stock.machine, range).find(huge) {
-        Some(area) => Err(RangeError::Huge(area.range.start().max(range.start()))),
+/// Refuses an area of huge pages.
+pub(super) fn small(area: &Area, range: VaRange) -> Result<(), RangeError> {
+    match area.flags.huge_order() {
+        Some(_) => Err(RangeError::Huge(area.range.start().max(range.start()))),
         None => Ok(()),
     }
 }
@@ -99,34 +97,38 @@ pub(super) fn clear_reserved<'s, 'm, M: Machine, P: Paging>(
     }
 }
 
-/// Entries of `range` whose page of `order` was dropped and whose reservation is in the balance, in
-/// areas that have reservations.
+/// The first area of a range with entries whose page of `order` was dropped and whose reservation
+/// is in the balance: its part of the range, and how many they are.
 pub(crate) fn dropped<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     (range, order): (VaRange, Order),
     steps: &mut Steps,
-) -> u64 {
+) -> Option<(VaRange, u64)> {
     let _writer = space.writer.lock(stock.machine, steps.outside());
-    let mut count = 0;
-    each_dropped(stock, space, (range, order), steps, || {
-        count += 1;
-        DROPPED
-    });
-    count
+    let areas = space.areas.overlapping(stock.machine, range);
+    let count = |area: Area| {
+        let (part, mut count) = (area.range.intersect(range), 0);
+        each_dropped(stock, space, (part, order), steps, || {
+            count += 1;
+            DROPPED
+        });
+        (count > 0).then_some((part, count))
+    };
+    areas.filter(|area| area.flags.reserved() == Some(order)).find_map(count)
 }
 /// Gives such entries a reservation, as long as there are some of `have`, which the caller holds;
 /// those of the others are spent. Says how many were used.
 pub(crate) fn regain<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
-    (range, order): (VaRange, Order),
+    (part, order): (VaRange, Order),
     have: u64,
     steps: &mut Steps,
 ) -> u64 {
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let mut used = 0;
-    each_dropped(stock, space, (range, order), steps, || {
+    each_dropped(stock, space, (part, order), steps, || {
         let has = used < have;
         used += u64::from(has);
         if has { 0 } else { SPENT }
@@ -137,25 +139,21 @@ pub(crate) fn regain<M: Machine, P: Paging>(
 fn each_dropped<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
-    (range, order): (VaRange, Order),
+    (part, order): (VaRange, Order),
     steps: &mut Steps,
     mut becomes: impl FnMut() -> u64,
 ) {
     let tables: Tables<'_, M, P> = space.tables(stock);
-    let areas = space.areas.overlapping(stock.machine, range);
-    for area in areas.filter(|area| area.flags.reserved() == Some(order)) {
-        let piece = area.range.intersect(range);
-        let mut va = piece.start();
-        while va < piece.end() {
-            steps.take(stock.machine, 1);
-            if let Ok(locked) = tables.lock(va, level_of(order)) {
-                let slot = locked.index_of(va);
-                if locked.get(slot) == DROPPED {
-                    locked.set(slot, becomes());
-                }
+    let mut va = part.start();
+    while va < part.end() {
+        steps.take(stock.machine, 1);
+        if let Ok(locked) = tables.lock(va, level_of(order)) {
+            let slot = locked.index_of(va);
+            if locked.get(slot) == DROPPED {
+                locked.set(slot, becomes());
             }
-            va = va.add(order.bytes().get());
         }
+        va = va.add(order.bytes().get());
     }
 }
 

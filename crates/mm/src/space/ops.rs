@@ -148,6 +148,7 @@ fn put<M: Machine, P: Paging>(
     // can fail any more.
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     if let Some(range) = replaced {
+        huge::clear_reserved(stock, space, &mut gather, range, steps);
         clear_prepared(stock, space, &mut gather, range, steps);
     }
     attach::put_area(stock, space, &area);
@@ -247,7 +248,12 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
     range: VaRange,
     steps: &mut Steps,
 ) -> Result<(), RangeError> {
-    huge::whole(stock, space, range)?;
+    let mut is_reserved = false;
+    for area in space.areas.overlapping(stock.machine, range) {
+        steps.take(stock.machine, 1);
+        huge::uncut(&area, range)?;
+        is_reserved |= area.flags.reserved().is_some();
+    }
     space.areas.admit(stock.machine, range, |_| None, None, 0)?;
     // The caller may unmap because it lacks memory: where areas go as a whole, or what is left of
     // them fits in beside the others, none is needed.
@@ -256,11 +262,15 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
     {
         return Err(why.into());
     }
+    if is_reserved {
+        huge::clear_reserved(stock, space, gather, range, steps);
+    }
     clear_prepared(stock, space, gather, range, steps);
     Ok(())
 }
 
-/// Does what [`clear`] does, for a caller that has taken the nodes that it may need.
+/// Does what [`clear`] does, for a caller that has taken the nodes that it may need, and what has
+/// reservations out of the range.
 fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
@@ -268,7 +278,6 @@ fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
     range: VaRange,
     steps: &mut Steps,
 ) {
-    huge::clear_reserved(stock, space, gather, range, steps);
     attach::remove_areas(stock, space, range); // S1: areas first
     empty(stock, space, gather, range, steps);
 }
@@ -300,10 +309,9 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     let rights = rights.and(Flags::RIGHTS);
     let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, range, |area| match area.flags.ceiling() {
-        most if most.has(rights) => Ok(()),
+        most if most.has(rights) => huge::uncut(area, range),
         most => Err(RangeError::Ceiling(area.range.start().max(range.start()), most)),
     })?;
-    huge::whole(stock, space, range)?;
     let change = |area: Area| Some((area.flags.without(Flags::RIGHTS).with(rights), area.tag));
     space.areas.admit(stock.machine, range, change, None, 0)?;
     space.areas.prepare(stock, &space.charge)?;

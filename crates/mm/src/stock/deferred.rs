@@ -233,10 +233,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
     fn take_off(&self, shard: &Shard, head: Frame) {
-        if self.identity(head).has(Flag::Guessed) {
+        if self.identity_of(head).has(Flag::Guessed) {
             self.note_lost(self.idle_of(head) / UNKNOWN_PART);
+            self.end_guess(shard, head);
         }
-        self.end_guess(shard, head);
         self.unlink(shard, head);
         shard.listed.fetch_sub(1, Ordering::Relaxed);
         self.unflag(head, Flag::Deferred);

@@ -54,8 +54,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// Whether there is anything to collect.
     pub(crate) fn has_returned(&self) -> bool {
-        !self.returned.pages.is_empty()
-            || self.returned.unused.iter().any(|count| count.load(Ordering::Acquire) != 0)
+        let [small, large] = self.returned.unused.each_ref().map(|one| one.load(Ordering::Acquire));
+        !self.returned.pages.is_empty() || small | large != 0
     }
     /// Takes all pages that came back: gives the first one with 1 added, linked as the list was, or
     /// 0.

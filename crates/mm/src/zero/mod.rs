@@ -62,9 +62,10 @@ pub(crate) fn is_short(clearing: &Clearing, order: Order) -> bool {
     order < clearing.parts_from && order.bytes() <= SAMPLE && in_one_go
 }
 
-/// The same by what is set now.
+/// The same by what is set now, which is asked for where it can matter alone.
 pub(crate) fn is_short_now<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, order: Order) -> bool {
-    order == Order::BASE && Clearing::is_usual(stock) || is_short(&Clearing::load(stock), order)
+    let is_usual = || order == Order::BASE && Clearing::is_usual(stock);
+    order.bytes() <= SAMPLE && (is_usual() || is_short(&Clearing::load(stock), order))
 }
 
 /// Clears the huge page `block`, which is the caller's. The neighbourhood of the frame `touched`
