@@ -134,7 +134,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         // What is one vma to the parent is one to the child, and not one with a neighbour.
         let starts: Vec<u64> = self.vmas().map(|vma| vma.start()).collect();
         let apart = |child: &mut Self| starts.iter().try_for_each(|start| child.part_at(*start));
-        match child.inherit(self.space).and_then(|()| apart(&mut child)) {
+        // Whose faults a program answered is as its neighbours to the manager by now.
+        let first = if self.handler.is_some() { apart(&mut child) } else { Ok(()) };
+        match first.and_then(|()| child.inherit(self.space)).and_then(|()| apart(&mut child)) {
             Ok(()) => {
                 child.size = Size::of(child.size.pages(), child.resident());
                 Ok(child)

@@ -15,6 +15,7 @@ use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, page_align, range};
 use crate::place::{HasFile, Wanted};
 use crate::process::Process;
+use crate::userfault::is_armed;
 use crate::vma::{Family, Marks, Tag, Vma};
 use foliant::space::{Flags, Move};
 use foliant::table::Paging;
@@ -165,16 +166,22 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
     }
 
+    /// Whether a vma is moved with no other: a segment's, and one whose faults a program answers.
+    fn moves_alone(&self, vma: &Vma) -> bool {
+        self.is_of_segment(vma) || is_armed(vma)
+    }
     /// Moves the vmas of a range to another of the same size.
     fn move_parts(&mut self, asked: &Asked) -> Result<u64, Errno> {
         let first = self.vma(asked.addr).ok_or(Errno::FAULT)?;
+        let end = asked.addr.saturating_add(asked.old);
+        if self.moves_alone(&first) && first.end() < end {
+            return Err(Errno::FAULT);
+        }
         self.check_old(&first, &Asked { old: PAGE, new: PAGE, ..*asked })?;
-        self.each_part(asked.addr, asked.addr.saturating_add(asked.old), |process, vma, part| {
+        self.each_part(asked.addr, end, |process, vma, part| {
             let (at, bytes) = (part.start().get(), part.bytes().get());
             let to = asked.to + (at - asked.addr);
-            // A segment's vma is moved alone.
-            let is_one = at == asked.addr && part.end().get() == asked.addr + asked.old;
-            if process.is_of_segment(&vma) && !is_one {
+            if process.moves_alone(&vma) && at > asked.addr {
                 return Err(Errno::FAULT);
             }
             let one = Asked { addr: at, old: bytes, new: bytes, to, ..*asked };

@@ -369,7 +369,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
 fn can_be_armed(vma: &Vma) -> bool {
     !vma.is_of_file() && !vma.is_huge() && !vma.tag.marks.has(Marks::DROPPABLE)
 }
-fn is_armed(vma: &Vma) -> bool {
+/// Whether a program answers faults of a vma.
+pub(crate) fn is_armed(vma: &Vma) -> bool {
     vma.flags.and(Flags::ARMED) != Flags::NONE
 }
 

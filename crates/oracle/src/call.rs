@@ -79,6 +79,7 @@ pub enum Name {
     Shmat,
     Shmdt,
     Shmctl,
+    Userfault,
     Load,
     Store,
     Fork,
@@ -94,10 +95,12 @@ pub(crate) const FILES: [(&str, u32, u64); 3] = [
 ];
 /// The descriptor of the first of them.
 pub(crate) const FIRST_FILE: u64 = 3;
+/// The first process's descriptor of `userfaultfd`.
+pub(crate) const USERFAULT: u64 = FIRST_FILE + FILES.len() as u64;
 
 impl Name {
     /// All of them.
-    pub const ALL: [Name; 28] = [
+    pub const ALL: [Name; 29] = [
         Name::Mmap,
         Name::Munmap,
         Name::Mprotect,
@@ -122,6 +125,7 @@ impl Name {
         Name::Shmat,
         Name::Shmdt,
         Name::Shmctl,
+        Name::Userfault,
         Name::Load,
         Name::Store,
         Name::Fork,
@@ -154,7 +158,12 @@ impl Name {
             Name::Shmat => linux::__NR_shmat,
             Name::Shmdt => linux::__NR_shmdt,
             Name::Shmctl => linux::__NR_shmctl,
-            Name::ClearRefs | Name::Load | Name::Store | Name::Fork | Name::Exit => return None,
+            Name::ClearRefs
+            | Name::Userfault
+            | Name::Load
+            | Name::Store
+            | Name::Fork
+            | Name::Exit => return None,
         })
     }
     /// Whether it is about segments of System V.
@@ -178,7 +187,7 @@ impl Name {
             | Name::Shmat
             | Name::Shmctl => 3,
             Name::Fallocate | Name::Pread | Name::Pwrite => 4,
-            Name::Mremap => 5,
+            Name::Mremap | Name::Userfault => 5,
             Name::Mmap => 6,
         }
     }
@@ -250,6 +259,8 @@ pub enum Answer {
     Bytes(Vec<u8>),
     /// An `IPC_STAT` went through: what it told.
     Segment(SegmentStat),
+    /// A request that fills pages went through or not: its result, and what it was told beside.
+    Filled(u64, u64),
     /// With a signal: its number, code and address.
     Signal(u32, u32, u64),
 }
@@ -261,6 +272,9 @@ impl fmt::Display for Answer {
                 let text: String =
                     pages.iter().map(|page| if page & 1 != 0 { '#' } else { '.' }).collect();
                 write!(f, "pages {text}")
+            }
+            Answer::Filled(result, told) => {
+                write!(f, "{}, told {}", Answer::Word(result), Answer::Word(told))
             }
             Answer::Segment(stat) => write!(f, "{stat:?}"),
             Answer::Bytes(bytes) => {

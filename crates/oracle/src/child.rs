@@ -16,14 +16,15 @@
 //! - O1. The program maps nothing by itself once it runs.
 //! - O2. It ends when the other end of its descriptor is closed, and when this process ends.
 //! - O3. Segments of System V that it makes are in a namespace of its own, which ends with it.
+//! - O4. What this process opens to see whether it can be opened is closed by it.
 #![allow(unsafe_code)]
 
-use crate::likeness;
+use crate::{likeness, userfault};
 use foliant_linux::raw::general::CAP_SYS_ADMIN;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -36,6 +37,8 @@ pub(crate) const DATA: u64 = 0x20_0000_0000;
 const CODE: u64 = 0x21_0000_0000;
 /// Bytes of data: requests and answers, a buffer, the stack.
 const DATA_BYTES: u64 = 0x8000;
+/// Where the structure of a request lies.
+pub(crate) const REQUEST: u64 = DATA + 0x300;
 /// Where calls put bytes, and take them from.
 pub(crate) const BUFFER: u64 = DATA + 0x1000;
 /// How many of them there is room for.
@@ -206,6 +209,8 @@ pub(crate) struct Program {
     file: OwnedFd,
     /// Whether it may have a namespace for segments of its own (O3). If not it makes none.
     pub(crate) has_segments: bool,
+    /// Whether this host lets it answer faults.
+    pub(crate) has_userfaults: bool,
 }
 
 impl Program {
@@ -214,8 +219,22 @@ impl Program {
         let mut file = File::from(file);
         file.write_all(&image())?;
         let has_segments = likeness::is_capable(CAP_SYS_ADMIN)?;
-        Ok(Program { file: file.into(), has_segments })
+        let has_userfaults = may_have_userfaults();
+        Ok(Program { file: file.into(), has_segments, has_userfaults })
     }
+}
+
+/// Whether this host gives a process a descriptor of `userfaultfd`.
+fn may_have_userfaults() -> bool {
+    // SAFETY: child::O4: it takes a number, and gives a new descriptor or an error.
+    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, userfault::FLAGS) };
+    let Ok(made) = i32::try_from(made) else { return false };
+    if made < 0 {
+        return false;
+    }
+    // SAFETY: child::O4: the descriptor was made just now, for nobody else.
+    drop(unsafe { OwnedFd::from_raw_fd(made) });
+    true
 }
 
 /// How a request ended.

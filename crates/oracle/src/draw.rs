@@ -19,7 +19,7 @@ const HUGE: u64 = 2 << 20;
 const SEGMENTS_AT: u64 = 6 * HUGE;
 
 /// How often each call is drawn, in about two hundred.
-const WEIGHTS: [(u64, Name); 28] = [
+const WEIGHTS: [(u64, Name); 29] = [
     (30, Name::Mmap),
     (14, Name::Munmap),
     (20, Name::Mprotect),
@@ -44,6 +44,7 @@ const WEIGHTS: [(u64, Name); 28] = [
     (7, Name::Shmat),
     (6, Name::Shmdt),
     (6, Name::Shmctl),
+    (14, Name::Userfault),
     (20, Name::Load),
     (36, Name::Store),
     (3, Name::Fork),
@@ -230,6 +231,7 @@ impl Draw {
                 };
                 vec![self.segment(), at, word(flags)]
             }
+            Name::Userfault => self.request(),
             Name::Shmdt if self.once_in(4) => vec![self.addr()],
             Name::Shmdt => vec![self.attached_at()],
             Name::Shmctl => {
@@ -242,6 +244,38 @@ impl Draw {
             Name::Store => vec![self.byte(), Arg::Word(1 + self.below(255))],
             Name::Munlockall | Name::Fork | Name::Exit => Vec::new(),
         }
+    }
+    /// What, from where on, how many bytes, how, and what is copied.
+    fn request(&mut self) -> Vec<Arg> {
+        let what = match self.below(16) {
+            0..=3 => _UFFDIO_REGISTER,
+            4 => _UFFDIO_UNREGISTER,
+            5..=8 => _UFFDIO_COPY,
+            9..=10 => _UFFDIO_ZEROPAGE,
+            11..=14 => _UFFDIO_WRITEPROTECT,
+            _ => _UFFDIO_WAKE,
+        };
+        let len = match what {
+            // What is copied has room for two pages.
+            _UFFDIO_COPY => Arg::Word(match self.below(20) {
+                0 => self.pick(&[0, 7, PAGE - 7, u64::MAX]),
+                1..=6 => 2 * PAGE,
+                _ => PAGE,
+            }),
+            _ => self.len(),
+        };
+        let mode = match what {
+            _UFFDIO_REGISTER => self.pick(&[1, 1, 1, 2, 2, 3, 3, 3, 0, 4, 8]),
+            _UFFDIO_WRITEPROTECT => self.pick(&[1, 1, 1, 0, 0, 2, 3, 4]),
+            _ => self.pick(&[0, 0, 0, 0, 1, 2, 2, 3, 4]),
+        };
+        vec![
+            Arg::Word(what.into()),
+            self.target(),
+            len,
+            Arg::Word(mode),
+            Arg::Word(1 + self.below(255)),
+        ]
     }
     /// The number of a segment, which may be there: the first ones are counted from 0.
     fn segment(&mut self) -> Arg {

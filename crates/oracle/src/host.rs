@@ -1,8 +1,9 @@
 //! Linux's side: a process on this machine, and those that it forked.
 
-use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
-use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program};
+use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name, USERFAULT};
+use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program, REQUEST};
 use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, WORDS, size_of};
+use crate::userfault::{self, Request};
 use foliant_linux::SegmentStat;
 use foliant_linux::sysv::IPC_STAT;
 use std::io;
@@ -39,6 +40,17 @@ impl Host {
         ask(libc::SYS_munmap, [page, 4096, 0, 0, 0, 0])?;
         let bases = Bases { arena: ARENA, top: page + 4096, heap };
         make_files(&mut first)?;
+        if program.has_userfaults {
+            let made = first.ask(
+                libc::SYS_userfaultfd as u64,
+                [userfault::FLAGS.into(), 0, 0, 0, 0, 0],
+                0,
+            )?;
+            let api = request(&mut first, &Request::api())?;
+            if made.result != USERFAULT || api != Answer::Word(0) {
+                return Err(io::Error::other(format!("no userfaultfd: {made:?}, {api}")));
+            }
+        }
         let foreign = areas_of(&first)?;
         let size = size_of(&first.file("status")?, "", Foreign::default());
         let began_with = size.iter().find(|(name, _)| name == "VmPeak:").map_or(0, |(_, kb)| *kb);
@@ -66,6 +78,18 @@ fn make_files(child: &mut Child) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Has a process ask its descriptor of `userfaultfd` for something.
+fn request(child: &mut Child, asked: &Request) -> io::Result<Answer> {
+    let bytes: Vec<u8> = asked.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    child.put(REQUEST, &bytes)?;
+    let args = [USERFAULT, asked.number, REQUEST, 0, 0, 0];
+    let result = child.ask(libc::SYS_ioctl as u64, args, 0)?.result;
+    let Some(told) = asked.told else { return Ok(Answer::Word(result)) };
+    let mut word = [0; 8];
+    child.read(REQUEST + 8 * told as u64, &mut word)?;
+    Ok(Answer::Filled(result, u64::from_le_bytes(word)))
 }
 
 /// Bytes of what `IPC_STAT` tells, and where the mode is: a `struct shmid64_ds` of this processor.
@@ -120,6 +144,15 @@ impl Side for Host {
                 let errno = |why: io::Error| i64::from(why.raw_os_error().unwrap_or_default());
                 let word = done.map_or_else(|why| errno(why).wrapping_neg() as u64, |()| 0);
                 return Ok(Answer::Word(word));
+            }
+            // A child has no descriptor for its own memory.
+            Name::Userfault if who > 0 => return Ok(Answer::Word(0)),
+            Name::Userfault => {
+                let [what, start, len, mode, byte, _] = args;
+                let child = &mut self.children[0];
+                child.put(BUFFER, &[byte as u8; BUFFER_BYTES as usize])?;
+                let asked = Request::drawn([what, start, len, mode], BUFFER);
+                return Ok(request(child, &asked)?);
             }
             Name::Mincore => args[2] = BUFFER,
             Name::Pread => args[1] = BUFFER,

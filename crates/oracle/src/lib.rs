@@ -45,6 +45,7 @@ mod run;
 mod shrink;
 mod side;
 mod turn;
+mod userfault;
 
 #[cfg(test)]
 mod tests;
@@ -123,6 +124,9 @@ impl Oracle {
                 let mut drawn = sequence(seed, length);
                 if !self.program.has_segments {
                     drawn.retain(|call| !call.name.is_of_segments());
+                }
+                if !self.program.has_userfaults {
+                    drawn.retain(|call| call.name != Name::Userfault);
                 }
                 let ran = self.run(&drawn);
                 let (compared, end) = ran.map_err(|why| {

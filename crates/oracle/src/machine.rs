@@ -1,16 +1,22 @@
 //! The other side: the crate `foliant-linux` on the simulated machine.
 
 use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
+use crate::child::BUFFER;
 use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, WORDS, size_of};
+use crate::userfault;
 use foliant::manager::Setup;
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Policy};
 use foliant_linux::raw::general::{
+    _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE,
     F_ADD_SEALS, F_GET_SEALS, MADV_DONTDUMP, MADV_POPULATE_READ, MADV_RANDOM, MADV_WIPEONFORK,
-    PROT_EXEC, PROT_READ, PROT_WRITE,
+    PROT_EXEC, PROT_READ, PROT_WRITE, UFFD_API, uffdio_api, uffdio_copy, uffdio_range,
+    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 use foliant_linux::sysv::{IPC_SET, IPC_STAT};
-use foliant_linux::{Errno, Fault, Frames, Layout, Limits, MemoryFile, Process, Segments};
+use foliant_linux::{
+    Errno, Fault, Frames, Layout, Limits, MemoryFile, Process, Segments, Userfaultfd,
+};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, Va};
 use std::ops::Range;
@@ -51,6 +57,8 @@ pub(crate) struct Machine<'a, 'm> {
     /// What all processes have as descriptors, from [`FIRST_FILE`] on.
     files: Vec<MemoryFile<'a, 'm, Sim, Format>>,
     segments: Segments<'a, 'm, Sim, Format>,
+    /// The first process's.
+    userfault: Userfaultfd,
     /// Of those before, how many were forked.
     forked: usize,
     bases: Bases,
@@ -70,12 +78,14 @@ pub(crate) fn with<R>(
     let mm: Manager<'_, Sim, Format> = Manager::new(&sim, &setup).map_err(Failed::ours)?;
     sim.on(Cpu(0), || mm.online());
     let layout = Layout { heap: Va::new(bases.heap), top: Va::new(bases.top), stack: Va::new(0) };
-    let first = Process::new(&mm, layout, like.limits).map_err(Failed::ours)?;
+    let mut first = Process::new(&mm, layout, like.limits).map_err(Failed::ours)?;
+    let opened = open_userfault(&mut first);
     let mut machine = Machine {
         sim: &sim,
         processes: vec![first],
         files: files(&mm)?,
         segments: Segments::default(),
+        userfault: opened.map_err(Failed::ours)?,
         forked: 0,
         bases,
         foreign: foreign.to_vec(),
@@ -102,6 +112,14 @@ fn files<'a, 'm>(
         file.ftruncate(bytes as i64).map(|_| file)
     };
     FILES.into_iter().map(make).collect::<Result<_, Errno>>().map_err(Failed::ours)
+}
+
+/// The descriptor of `userfaultfd` that the first process has.
+fn open_userfault(process: &mut Process<'_, '_, Sim, Format>) -> Result<Userfaultfd, Errno> {
+    let mut opened = process.userfaultfd(userfault::FLAGS)?;
+    let mut api = uffdio_api { api: UFFD_API.into(), features: userfault::FEATURES, ioctls: 0 };
+    process.uffdio_api(&mut opened, &mut api)?;
+    Ok(opened)
 }
 
 impl<'a, 'm> Machine<'a, 'm> {
@@ -240,9 +258,45 @@ impl<'a, 'm> Machine<'a, 'm> {
                 process.mincore(a, b, |page| pages.push(page))?;
                 return Ok(Answer::Pages(pages));
             }
-            Name::Load | Name::Store | Name::Fork | Name::Exit => unreachable!("no system calls"),
+            Name::Userfault | Name::Load | Name::Store | Name::Fork | Name::Exit => {
+                unreachable!("no system calls")
+            }
         };
         Ok(Answer::Word(word))
+    }
+
+    /// A request of the first process to its descriptor.
+    fn request(&mut self, call: &Call) -> Answer {
+        let [what, start, len, mode, byte, _] = call.values(&self.bases);
+        let (process, fd) = (&mut self.processes[0], &self.userfault);
+        let range = uffdio_range { start, len };
+        let word = |result: Result<u64, Errno>| result.unwrap_or_else(Errno::word);
+        let result = match what as u32 {
+            _UFFDIO_REGISTER => {
+                let mut asked = uffdio_register { range, mode, ioctls: 0 };
+                process.uffdio_register(fd, &mut asked)
+            }
+            _UFFDIO_UNREGISTER => process.uffdio_unregister(fd, &range).result,
+            _UFFDIO_COPY => {
+                let mut asked = uffdio_copy { dst: start, src: BUFFER, len, mode, copy: 0 };
+                let read = |_, bytes: &mut [u8]| {
+                    bytes.fill(byte as u8);
+                    Ok(())
+                };
+                let done = process.uffdio_copy(fd, &mut asked, read);
+                return Answer::Filled(word(done.result), asked.copy as u64);
+            }
+            _UFFDIO_ZEROPAGE => {
+                let mut asked = uffdio_zeropage { range, mode, zeropage: 0 };
+                let done = process.uffdio_zeropage(fd, &mut asked);
+                return Answer::Filled(word(done.result), asked.zeropage as u64);
+            }
+            _UFFDIO_WRITEPROTECT => {
+                process.uffdio_writeprotect(fd, &uffdio_writeprotect { range, mode }).result
+            }
+            _ => process.uffdio_wake(fd, &range).result,
+        };
+        Answer::Word(word(result))
     }
 
     fn fork(&mut self, who: usize) -> Answer {
@@ -286,6 +340,8 @@ impl Side for Machine<'_, '_> {
         match call.name {
             Name::Load => self.access(who, addr, None),
             Name::Store => self.access(who, addr, Some(value as u8)),
+            Name::Userfault if who > 0 => Ok(Answer::Word(0)),
+            Name::Userfault => Ok(self.request(call)),
             Name::Fork => Ok(self.fork(who)),
             Name::Exit => self.exit(who).map(|()| Answer::Word(0)),
             _ => {

@@ -13,6 +13,8 @@ const HEAD: &str = r#"#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
@@ -66,6 +68,32 @@ static void file(int descriptor, const char *name, unsigned flags, long bytes)
 	ftruncate(descriptor, bytes);
 }
 
+static int faults;
+static void userfault(int what, unsigned long start, unsigned long len, unsigned long mode, int byte)
+{
+	static unsigned char source[8192] __attribute__((aligned(4096)));
+	struct uffdio_range range = { start, len };
+	struct uffdio_copy copy = { .dst = start, .src = (unsigned long)source, .len = len, .mode = mode };
+	struct uffdio_zeropage zeropage = { .range = range, .mode = mode };
+	struct uffdio_register reg = { .range = range, .mode = mode };
+	struct uffdio_writeprotect protect = { .range = range, .mode = mode };
+	memset(source, byte, sizeof source);
+	switch (what) {
+	case _UFFDIO_REGISTER: say("register", ioctl(faults, UFFDIO_REGISTER, &reg)); break;
+	case _UFFDIO_UNREGISTER: say("unregister", ioctl(faults, UFFDIO_UNREGISTER, &range)); break;
+	case _UFFDIO_COPY:
+		say("copy", ioctl(faults, UFFDIO_COPY, &copy));
+		printf("\ttold %lld\n", copy.copy);
+		break;
+	case _UFFDIO_ZEROPAGE:
+		say("zeropage", ioctl(faults, UFFDIO_ZEROPAGE, &zeropage));
+		printf("\ttold %lld\n", zeropage.zeropage);
+		break;
+	case _UFFDIO_WRITEPROTECT: say("writeprotect", ioctl(faults, UFFDIO_WRITEPROTECT, &protect)); break;
+	default: say("wake", ioctl(faults, UFFDIO_WAKE, &range));
+	}
+}
+
 int main(void)
 {
 	struct sigaction act = { .sa_sigaction = on, .sa_flags = SA_SIGINFO | SA_NODEFER };
@@ -75,6 +103,10 @@ int main(void)
 	printf("arena %p, heap %p, top %p\n", arena, heap, top);
 	sigaction(SIGSEGV, &act, 0);
 	sigaction(SIGBUS, &act, 0);
+	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	faults = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	if (ioctl(faults, UFFDIO_API, &api))
+		perror("userfaultfd");
 	if (unshare(CLONE_NEWIPC))
 		puts("segments are this machine's: remove them with ipcrm");
 "#;
@@ -117,6 +149,10 @@ fn made(call: &Call) -> String {
         Name::Mincore => format!(
             "{{ static unsigned char there[8192]; say(\"mincore\", syscall(SYS_mincore, {}, {}, there)); }}\n",
             args[0], args[1]
+        ),
+        Name::Userfault => format!(
+            "{{ if (!me) userfault({}, (unsigned long)({}), {}, {}, {}); }}\n",
+            args[0], args[1], args[2], args[3], args[4]
         ),
         Name::Shmctl => format!("control({});\n", args.join(", ")),
         Name::Pread => format!("say_bytes(pread({}, bytes, {}, {}));\n", args[0], args[2], args[3]),

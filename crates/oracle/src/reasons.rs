@@ -216,7 +216,8 @@ mod tests {
     #[test]
     fn a_page_of_zeros_is_its_processs_own_or_the_kernels() {
         let of = |bits: u64, first: u64| {
-            let page = PageSeen { words: [first, 0, 0], ..PageSeen::of(bits << 56) };
+            let mut page = PageSeen::of(bits << 56);
+            page.words[0] = first;
             format!("0x5000 of process 0 {page}")
         };
         let large = [advice(MADV_HUGEPAGE)];

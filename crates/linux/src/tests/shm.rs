@@ -4,7 +4,7 @@ use super::shared::load;
 use super::*;
 use crate::sysv::*;
 use crate::{SegmentLimits, Segments};
-use linux_raw_sys::errno::{EACCES, EEXIST, ENOENT, ENOSPC};
+use linux_raw_sys::errno::{EACCES, EEXIST, EFAULT, ENOENT, ENOSPC};
 
 type S<'a, 'm> = Segments<'a, 'm, Sim, X86_64<4>>;
 
@@ -226,6 +226,8 @@ fn shmdt_takes_what_is_left_of_one_attach() {
         let left = [(0, 1, RW), (2, 1, RW), (4, 1, RW), (10, 2, RW), (13, 3, RW)];
         assert_eq!(areas(p)[..5], left);
         assert_eq!(p.mseal(at(30), PAGE, 0), Ok(0));
+        let several = p.mremap(at(30), 2 * PAGE, 2 * PAGE, fixed, at(60));
+        assert_eq!(several, Err(Errno(EFAULT)), "that it moves alone is seen before the seal");
         assert_eq!(p.shmdt(at(30)), Ok(0), "what a seal keeps stays, and no error says so");
         assert_eq!(areas(p)[5..], [(30, 1, RW)]);
         assert_eq!((attached(all, id), attached(all, other)), (2, 3));

@@ -320,3 +320,28 @@ fn what_may_never_be_written_is_not_registered() {
         assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me ac ");
     });
 }
+
+#[test]
+fn an_armed_vma_moves_alone_and_a_child_has_it_apart() {
+    with(|p, sim| {
+        put(p, 0, 8, RW);
+        assert_eq!(store(p, sim, at(7), 5), Ok(()), "so all is of one family");
+        let fd = ready(p, UFFD_FEATURE_SIGBUS);
+        register(p, &fd, pages(2, 2), MISSING).unwrap();
+        let fixed = MREMAP_MAYMOVE | MREMAP_FIXED;
+        let mut to = |from: u64, count: u64| {
+            p.mremap(at(from), count * PAGE, count * PAGE, fixed, at(from + 20))
+        };
+        assert_eq!(to(2, 3), Err(Errno(EFAULT)), "with what follows");
+        assert_eq!(to(1, 3), Err(Errno(EFAULT)), "with what is before");
+        assert_eq!(areas(p)[..2], [(0, 1, RW), (2, 2, RW)], "which has moved by then");
+        assert_eq!(p.mremap(at(21), PAGE, PAGE, fixed, at(1)), Ok(at(1)));
+        // In a child nothing is armed, and its parts are of a family each: they do not become one.
+        let mut child = p.fork().unwrap();
+        assert_eq!(areas(&child), [(0, 2, RW), (2, 2, RW), (4, 4, RW)]);
+        assert_eq!(child.madvise(at(3), 3 * PAGE, MADV_SEQUENTIAL), Ok(0));
+        let parts = [(0, 2, RW), (2, 1, RW), (3, 1, RW), (4, 2, RW), (6, 2, RW)];
+        assert_eq!(areas(&child), parts);
+        child.end().unwrap();
+    });
+}
