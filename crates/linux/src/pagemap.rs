@@ -104,20 +104,28 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         self.mm.with_leaves(self.space, range(from, to), |leaves| {
             for found in leaves {
                 let span = found.level.span().get();
-                let (low, high) = (found.va.get().max(from), (found.va.get() + span).min(to));
-                let (word, first) = self.word(vma, &found, low);
-                for at in (low..high).step_by(PAGE as usize) {
-                    let nth = Pages::new((at - low) / FRAME_BYTES);
-                    let number = first.filter(|_| frames == Frames::Shown);
-                    let number = number.map_or(0, |first| first.add(nth).get());
-                    words[((at - from) / PAGE) as usize] |= word | number;
+                let (start, end) = (found.va.get(), found.va.get() + span);
+                let (low, high) = (start.max(from), end.min(to));
+                // Linux has no large leaf over the end of a vma.
+                let is_whole = vma.start() <= start && end <= vma.end();
+                let step = if is_whole { high - low } else { PAGE };
+                for part in (low..high).step_by(step as usize) {
+                    let asked = if is_whole { start } else { part };
+                    let (word, first) = self.word(vma, &found, part, asked);
+                    let first = first.filter(|_| frames == Frames::Shown);
+                    for at in (part..part + step).step_by(PAGE as usize) {
+                        let nth = Pages::new((at - part) / FRAME_BYTES);
+                        let number = first.map_or(0, |first| first.add(nth).get());
+                        words[((at - from) / PAGE) as usize] |= word | number;
+                    }
                 }
             }
         });
     }
 
-    /// What an entry says of each of its pages, and where the one at an address is.
-    fn word(&self, vma: &Vma, found: &Found, at: u64) -> (u64, Option<Frame>) {
+    /// What an entry says of the page at an address, and where that is. Of a large leaf Linux asks
+    /// how often its first page is mapped, whichever it is about; that is `asked`.
+    fn word(&self, vma: &Vma, found: &Found, at: u64, asked: u64) -> (u64, Option<Frame>) {
         let leaf = match found.entry {
             Entry::Leaf { pa, attrs } => Some((pa, attrs)),
             // A leaf that is out of use for a moment is there.
@@ -133,12 +141,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return (word, None);
         };
         let when = |attr, bit| if attrs.has(attr) { bit } else { 0 };
-        let inside = Pages::new((at - found.va.get()) / FRAME_BYTES);
-        let frame = pa.frame().add(inside);
+        let page = |at: u64| pa.frame().add(Pages::new((at - found.va.get()) / FRAME_BYTES));
+        let frame = page(at);
         let is_zero = attrs.has(Attrs::SPECIAL);
         let is_files = !is_zero && self.is_files(vma, at, frame);
-        // Of a large leaf Linux asks about the first page, whichever it is about.
-        let sole = !is_zero && self.is_sole(pa.frame(), attrs, is_files);
+        let sole = !is_zero && self.is_sole(page(asked), attrs, is_files);
         let sole = if sole { EXCLUSIVE } else { 0 };
         let is_huge_zero = is_zero && found.level > Level::BASE;
         let kind = if is_files || is_huge_zero { FILE | sole } else { sole };

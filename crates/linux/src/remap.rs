@@ -246,7 +246,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             }
             self.retag(new, flags, tag)?;
         }
-        self.join(asked.to, asked.to + asked.new);
+        // Linux joins what moves first, and disarms it then.
+        if !is_armed(vma) {
+            self.join(asked.to, asked.to + asked.new);
+        }
         if stays {
             self.leave_empty(vma, asked)?;
         }

@@ -2,9 +2,10 @@
 
 use crate::call::{Answer, Arg, Bases, Call, Name};
 use core::fmt;
+use foliant_linux::Errno;
 use foliant_linux::raw::general::{
-    MADV_FREE, MADV_HUGEPAGE, MADV_PAGEOUT, MAP_ANONYMOUS, MAP_HUGETLB, MAP_SHARED, MAP_TYPE,
-    MREMAP_DONTUNMAP,
+    MADV_COLLAPSE, MADV_FREE, MADV_HUGEPAGE, MADV_PAGEOUT, MAP_ANONYMOUS, MAP_HUGETLB, MAP_SHARED,
+    MAP_TYPE, MREMAP_DONTUNMAP,
 };
 
 /// A reason, by which sequences may end.
@@ -23,7 +24,7 @@ pub enum Reason {
     /// See [`Reason::why`].
     MovedTables,
     /// See [`Reason::why`].
-    TablesOfFiles,
+    TablesFirst,
     /// See [`Reason::why`].
     UnlockedCounts,
     /// The same sequence did not differ when it was run again.
@@ -39,7 +40,7 @@ impl Reason {
         Reason::AllocatedTwice,
         Reason::SplitLeavesZeros,
         Reason::MovedTables,
-        Reason::TablesOfFiles,
+        Reason::TablesFirst,
         Reason::UnlockedCounts,
         Reason::NotAgain,
     ];
@@ -65,8 +66,8 @@ impl Reason {
             Reason::MovedTables => {
                 "the manager makes all tables of where a mapping goes before its first page moves, Linux those that pages come to"
             }
-            Reason::TablesOfFiles => {
-                "Linux makes the tables on the way before it asks a file for the page, which may have none; here the page comes first"
+            Reason::TablesFirst => {
+                "Linux makes the tables on the way before it asks a file, or the program, for the page, which may have none; here the page comes first"
             }
             Reason::UnlockedCounts => {
                 "Linux goes on counting as locked what MREMAP_DONTUNMAP has left behind, which it unlocks"
@@ -116,7 +117,7 @@ impl Reason {
         };
         match host.split(' ').next() {
             Some("VmPTE:") if moves() => Some(Reason::MovedTables),
-            Some("VmPTE:") if has(&maps_file) => Some(Reason::TablesOfFiles),
+            Some("VmPTE:") if has(&maps_file) || has(&answers_faults) => Some(Reason::TablesFirst),
             Some("RssShmem:") if pages_out(calls) => Some(Reason::TakenFromFile),
             Some("RssShmem:") if allocations(calls) > 1 => Some(Reason::AllocatedTwice),
             Some("VmLck:") if has(&leaves) => Some(Reason::UnlockedCounts),
@@ -137,6 +138,12 @@ impl Reason {
         let is_pool = call.name == Name::Mmap && flags as u32 & MAP_HUGETLB != 0;
         if is_pool && host != ours {
             return Some(Reason::PoolOfHost);
+        }
+        // It finds the table that a refused access left, and no page in it.
+        let found = (Answer::Word(Errno::BUSY.word()), Answer::Word(Errno::INVAL.word()));
+        let is_empty = advises(call, MADV_COLLAPSE) && (host, ours) == (&found.0, &found.1);
+        if is_empty && calls.iter().any(answers_faults) {
+            return Some(Reason::TablesFirst);
         }
         let (Answer::Pages(host), Answer::Pages(ours)) = (host, ours) else { return None };
         let only = |a: &[u8], b: &[u8]| a != b && a.iter().zip(b).all(|(a, b)| a <= b);
@@ -169,6 +176,11 @@ fn maps_file(call: &Call) -> bool {
     let flags = flags as u32;
     call.name == Name::Shmat
         || call.name == Name::Mmap && (flags & MAP_ANONYMOUS == 0 || flags & MAP_TYPE == MAP_SHARED)
+}
+
+/// Whether a call is about faults that the program answers.
+fn answers_faults(call: &Call) -> bool {
+    call.name == Name::Userfault
 }
 
 /// Whether a call gives this advice.
@@ -240,12 +252,15 @@ mod tests {
         let (large, none) = ([advice(MADV_HUGEPAGE)], [advice(MADV_COLD)]);
         let shared = [0, 4096, 3, MAP_SHARED].map(|word| Arg::Word(word.into()));
         let (shared, taken) = ([Call::new(0, Name::Mmap, &shared)], [advice(MADV_PAGEOUT)]);
+        let answers = [Call::new(0, Name::Userfault, &[])];
         for (calls, name, reason) in [
             (&moved, "VmPTE:", Some(Reason::MovedTables)),
             (&large, "VmPTE:", None),
             (&left, "VmLck:", Some(Reason::UnlockedCounts)),
             (&moved, "VmLck:", None),
-            (&shared, "VmPTE:", Some(Reason::TablesOfFiles)),
+            (&shared, "VmPTE:", Some(Reason::TablesFirst)),
+            (&answers, "VmPTE:", Some(Reason::TablesFirst)),
+            (&answers, "VmLck:", None),
             (&shared, "RssShmem:", None),
             (&taken, "RssShmem:", Some(Reason::TakenFromFile)),
             (&large, "RssAnon:", Some(Reason::SplitLeavesZeros)),
@@ -269,6 +284,20 @@ mod tests {
         let of = |flags_: u32, ours| Reason::of_answers(&[flags(flags_)], &bases, &zero, ours);
         assert_eq!(of(MAP_HUGETLB, &no), Some(Reason::PoolOfHost));
         assert_eq!((of(MAP_HUGETLB, &zero), of(1, &no)), (None, None));
+    }
+
+    #[test]
+    fn a_collapse_finds_a_table_where_the_program_answers_faults() {
+        let bases = Bases { arena: 0, top: 0, heap: 0 };
+        let (busy, inval) = (Answer::Word(Errno::BUSY.word()), Answer::Word(Errno::INVAL.word()));
+        let (asked, collapse) = (Call::new(0, Name::Userfault, &[]), advice(MADV_COLLAPSE));
+        let of = |calls: [&Call; 2], host, ours| {
+            Reason::of_answers(&calls.map(Call::clone), &bases, host, ours)
+        };
+        assert_eq!(of([&asked, &collapse], &busy, &inval), Some(Reason::TablesFirst));
+        assert_eq!(of([&asked, &collapse], &inval, &busy), None);
+        assert_eq!(of([&collapse, &collapse], &busy, &inval), None);
+        assert_eq!(of([&asked, &advice(MADV_COLD)], &busy, &inval), None);
     }
 
     #[test]

@@ -74,6 +74,10 @@ fn pagemap_finds_each_page_of_a_large_leaf() {
             assert_eq!(p.pagemap(at(100), &mut shown, Frames::Hidden), Ok(3));
             assert_eq!(shown.map(|word| word & SOLE != 0), [is_sole; 3], "{page}");
         }
+        // Where a vma ends within the leaf, each page is asked about.
+        assert_eq!(p.madvise(BASE + 400 * PAGE, PAGE, MADV_DONTDUMP), Ok(0));
+        assert_eq!(p.pagemap(at(100), &mut shown, Frames::Hidden), Ok(3));
+        assert_eq!(shown.map(|word| word & SOLE != 0), [false, true, false]);
         child.end().unwrap();
     });
 }

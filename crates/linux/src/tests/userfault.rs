@@ -336,6 +336,15 @@ fn an_armed_vma_moves_alone_and_a_child_has_it_apart() {
         assert_eq!(to(1, 3), Err(Errno(EFAULT)), "with what is before");
         assert_eq!(areas(p)[..2], [(0, 1, RW), (2, 2, RW)], "which has moved by then");
         assert_eq!(p.mremap(at(21), PAGE, PAGE, fixed, at(1)), Ok(at(1)));
+        // What was armed is no more where it moved to, and does not become one with what is there.
+        put(p, 30, 2, RW);
+        assert_eq!(store(p, sim, at(30), 5), Ok(()));
+        assert_eq!(p.mremap(at(2), PAGE, PAGE, fixed, at(32)), Ok(at(32)));
+        assert_eq!(areas(p)[3..], [(30, 2, RW), (32, 1, RW)]);
+        assert!(!flags(p, 32).contains("um"));
+        assert_eq!(p.munmap(at(30), 3 * PAGE), Ok(0));
+        put(p, 2, 1, RW);
+        register(p, &fd, pages(2, 1), MISSING).unwrap();
         // In a child nothing is armed, and its parts are of a family each: they do not become one.
         let mut child = p.fork().unwrap();
         assert_eq!(areas(&child), [(0, 2, RW), (2, 2, RW), (4, 4, RW)]);
