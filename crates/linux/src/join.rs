@@ -68,12 +68,17 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             }
         }
     }
+    /// Whether Linux makes one of two that touch.
+    pub(crate) fn would_join(&self, one: &Vma, other: &Vma) -> bool {
+        one.flags == other.flags
+            && common(one.tag) == common(other.tag)
+            && !one.is_huge()
+            && self.families.are_one(one.tag.family, other.tag.family)
+    }
     /// Whether they are one now.
     fn join_two(&mut self, lower: &Vma, upper: &Vma) -> bool {
-        let (a, b) = (lower.tag.family, upper.tag.family);
-        let is_equal = lower.flags == upper.flags && common(lower.tag) == common(upper.tag);
-        if is_equal && !upper.is_huge() && self.families.are_one(a, b) {
-            let family = a.max(b); // one of them may be none
+        if self.would_join(lower, upper) {
+            let family = lower.tag.family.max(upper.tag.family); // one of them may be none
             let both = range(lower.start(), upper.end());
             let marks = lower.tag.marks.joined(upper.tag.marks);
             // Where no memory is left they stay two, which shows in a list of areas alone.

@@ -110,8 +110,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                 let is_whole = vma.start() <= start && end <= vma.end();
                 let step = if is_whole { high - low } else { PAGE };
                 for part in (low..high).step_by(step as usize) {
-                    let asked = if is_whole { start } else { part };
-                    let (word, first) = self.word(vma, &found, part, asked);
+                    let (word, first) = self.word(vma, &found, part, is_whole);
                     let first = first.filter(|_| frames == Frames::Shown);
                     for at in (part..part + step).step_by(PAGE as usize) {
                         let nth = Pages::new((at - part) / FRAME_BYTES);
@@ -123,9 +122,9 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         });
     }
 
-    /// What an entry says of the page at an address, and where that is. Of a large leaf Linux asks
-    /// how often its first page is mapped, whichever it is about; that is `asked`.
-    fn word(&self, vma: &Vma, found: &Found, at: u64, asked: u64) -> (u64, Option<Frame>) {
+    /// What an entry says of the page at an address, and where that is. Of a large leaf that is
+    /// whole Linux asks how often its first page is mapped, whichever it is about.
+    fn word(&self, vma: &Vma, found: &Found, at: u64, is_whole: bool) -> (u64, Option<Frame>) {
         let leaf = match found.entry {
             Entry::Leaf { pa, attrs } => Some((pa, attrs)),
             // A leaf that is out of use for a moment is there.
@@ -145,9 +144,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let frame = page(at);
         let is_zero = attrs.has(Attrs::SPECIAL);
         let is_files = !is_zero && self.is_files(vma, at, frame);
-        let sole = !is_zero && self.is_sole(page(asked), attrs, is_files);
+        let asked = page(if is_whole { found.va.get() } else { at });
+        let sole = !is_zero && self.is_sole(asked, attrs, is_files);
         let sole = if sole { EXCLUSIVE } else { 0 };
-        let is_huge_zero = is_zero && found.level > Level::BASE;
+        let is_huge_zero = is_zero && found.level > Level::BASE && is_whole;
         let kind = if is_files || is_huge_zero { FILE | sole } else { sole };
         let dirty = when(Attrs::SOFT_DIRTY, SOFT_DIRTY);
         (PRESENT | dirty | when(Attrs::UFFD_WP, WRITE_PROTECTED) | kind, Some(frame))

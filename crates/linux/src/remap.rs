@@ -246,9 +246,9 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             }
             self.retag(new, flags, tag)?;
         }
-        // Linux joins what moves first, and disarms it then.
-        if !is_armed(vma) {
-            self.join(asked.to, asked.to + asked.new);
+        match is_armed(vma) {
+            true => self.join_armed(vma, asked)?,
+            false => self.join(asked.to, asked.to + asked.new),
         }
         if stays {
             self.leave_empty(vma, asked)?;
@@ -257,6 +257,19 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             self.bring_if_locked(vma, asked.to + asked.old, asked.to + asked.new);
         }
         Ok(asked.to)
+    }
+    /// What was armed becomes one with what is armed beside its new place, and with nothing else:
+    /// Linux joins them first, and disarms all that is one then.
+    fn join_armed(&mut self, old: &Vma, asked: &Asked) -> Result<(), Errno> {
+        let (start, end) = (asked.to, asked.to + asked.new);
+        let moved = Vma { flags: old.flags, ..self.vma(start).ok_or(Errno::FAULT)? };
+        let below = start.checked_sub(1).and_then(|last| self.vma(last));
+        for near in [below, self.vma(end)].into_iter().flatten() {
+            if self.would_join(&near, &moved) {
+                self.arm(&near, near.range, Flags::NONE)?;
+            }
+        }
+        Ok(())
     }
     /// What is left where pages were moved away is not locked. All of a vma that was moved is as
     /// new, unless the moved part is one with it.

@@ -205,7 +205,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(Some(range(start, end)))
     }
     /// Has a part of a vma armed for this, and for nothing else.
-    fn arm(&mut self, vma: &Vma, part: VaRange, armed: Flags) -> Result<(), Errno> {
+    pub(crate) fn arm(&mut self, vma: &Vma, part: VaRange, armed: Flags) -> Result<(), Errno> {
         let flags = vma.flags.without(Flags::ARMED).with(armed);
         if flags == vma.flags {
             return Ok(());

@@ -345,6 +345,13 @@ fn an_armed_vma_moves_alone_and_a_child_has_it_apart() {
         assert_eq!(p.munmap(at(30), 3 * PAGE), Ok(0));
         put(p, 2, 1, RW);
         register(p, &fd, pages(2, 1), MISSING).unwrap();
+        // Beside what is armed it becomes one with that, and nothing of it is armed any more.
+        put(p, 40, 6, PROT_READ);
+        register(p, &fd, pages(40, 6), MISSING).unwrap();
+        assert_eq!(p.mremap(at(45), PAGE, PAGE, fixed, at(42)), Ok(at(42)));
+        assert_eq!(areas(p)[3..], [(40, 5, PROT_READ)]);
+        assert!(!flags(p, 40).contains("um"));
+        assert_eq!(p.munmap(at(40), 5 * PAGE), Ok(0));
         // In a child nothing is armed, and its parts are of a family each: they do not become one.
         let mut child = p.fork().unwrap();
         assert_eq!(areas(&child), [(0, 2, RW), (2, 2, RW), (4, 4, RW)]);
