@@ -8,6 +8,10 @@ use foliant_linux::raw::general::{
     MAP_TYPE, MREMAP_DONTUNMAP,
 };
 
+/// Bits of a word in `pagemap`.
+const EXCLUSIVE: u64 = 1 << 56;
+const WRITE_PROTECTED: u64 = 1 << 57;
+
 /// A reason, by which sequences may end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reason {
@@ -27,13 +31,15 @@ pub enum Reason {
     TablesFirst,
     /// See [`Reason::why`].
     UnlockedCounts,
+    /// See [`Reason::why`].
+    StaleProtection,
     /// The same sequence did not differ when it was run again.
     NotAgain,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::PoolOfHost,
         Reason::FreedIsKept,
         Reason::TakenFromFile,
@@ -42,6 +48,7 @@ impl Reason {
         Reason::MovedTables,
         Reason::TablesFirst,
         Reason::UnlockedCounts,
+        Reason::StaleProtection,
         Reason::NotAgain,
     ];
 
@@ -72,6 +79,9 @@ impl Reason {
             Reason::UnlockedCounts => {
                 "Linux goes on counting as locked what MREMAP_DONTUNMAP has left behind, which it unlocks"
             }
+            Reason::StaleProtection => {
+                "Linux leaves pages protected whose area is registered anew for missing ones alone; a write finds nobody to tell"
+            }
             Reason::NotAgain => {
                 "the host did otherwise when it was asked again: it collapses and reclaims by itself"
             }
@@ -84,18 +94,21 @@ impl Reason {
     }
     /// The reason of a difference between what `pagemap` says of two pages with equal contents.
     pub(crate) fn of_words(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
-        let is = |said: &str, word: &str| {
-            said.ends_with(&format!("holds 0x0, 0x0, 0x0, pagemap {word}"))
-        };
-        let is_zeros = is(host, "0x8000000000000000") && is(ours, "0x8100000000000000");
-        let split = wants_large(calls) && is_zeros;
-        if split { Some(Reason::SplitLeavesZeros) } else { Reason::of_pages(calls) }
+        let is_zeros = host.contains("holds 0x0, 0x0, 0x0,") && has_more(ours, host, EXCLUSIVE);
+        let is_protected = has_more(host, ours, WRITE_PROTECTED);
+        match () {
+            () if wants_large(calls) && is_zeros => Some(Reason::SplitLeavesZeros),
+            () if calls.iter().any(answers_faults) && is_protected => Some(Reason::StaleProtection),
+            () => Reason::of_pages(calls),
+        }
     }
     /// The reason of a difference between pages of an area that maps a file.
     pub(crate) fn of_file_pages(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
         let is_missing = |said: &str| said.contains("is not there");
         match () {
-            () if pages_out(calls) && is_missing(host) => Some(Reason::TakenFromFile),
+            () if pages_out(calls) && (is_missing(host) || has_more(host, ours, EXCLUSIVE)) => {
+                Some(Reason::TakenFromFile)
+            }
             () if allocations(calls) > 1 && is_missing(ours) => Some(Reason::AllocatedTwice),
             () => None,
         }
@@ -152,6 +165,15 @@ impl Reason {
             () if allocations(calls) > 1 && only(ours, host) => Some(Reason::AllocatedTwice),
             () => None,
         }
+    }
+}
+
+/// Whether the word in `pagemap` that `one` ends with is that of `other` with a bit more.
+fn has_more(one: &str, other: &str, bit: u64) -> bool {
+    let word = |said: &str| u64::from_str_radix(said.rsplit_once("pagemap 0x")?.1, 16).ok();
+    match (word(one), word(other)) {
+        (Some(one), Some(other)) => one == other | bit && one != other,
+        _ => false,
     }
 }
 
@@ -217,6 +239,10 @@ mod tests {
             let of_file = |host| Reason::of_file_pages(&calls.map(advice), host, "");
             let taken = calls.contains(&MADV_PAGEOUT).then_some(Reason::TakenFromFile);
             assert_eq!((of_file("p is not there"), of_file("p holds 0")), (taken, None));
+            let word = |bits: u64| format!("p holds 0, pagemap {bits:#x}");
+            let of_words =
+                |host, ours| Reason::of_file_pages(&calls.map(advice), &word(host), &word(ours));
+            assert_eq!((of_words(0xa1 << 56, 0xa0 << 56), of_words(2, 1)), (taken, None));
         }
         let (few, many) = ("a\nRss: 4 kB\nVmFlags: rd", "a\nRss: 8 kB\nVmFlags: rd");
         let large = [advice(MADV_HUGEPAGE)];
@@ -239,6 +265,12 @@ mod tests {
         assert_eq!(Reason::of_words(&large, &of(0x80, 1), &of(0x81, 1)), None);
         assert_eq!(Reason::of_words(&large, &of(0x82, 0), &own), None);
         assert_eq!(Reason::of_words(&[advice(MADV_COLD)], &shared, &own), None);
+        let asked = [Call::new(0, Name::Userfault, &[])];
+        let (protected, open) = (of(0x83, 7), of(0x81, 7));
+        assert_eq!(Reason::of_words(&asked, &protected, &open), Some(Reason::StaleProtection));
+        assert_eq!(Reason::of_words(&asked, &open, &protected), None);
+        assert_eq!(Reason::of_words(&asked, &of(0x82, 7), &open), None);
+        assert_eq!(Reason::of_words(&large, &protected, &open), None);
     }
 
     #[test]
