@@ -278,13 +278,18 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let objects = Flags::OBJECT.with(Flags::HUGE_2M).with(Flags::HUGE_1G);
         let flags = if page.is_some() { flags.without(objects) } else { flags };
         let request = MapRequest { place, bytes, flags, tag };
-        match page {
-            None => self.mm.map(self.space, &request)?,
-            Some(page) => self.mm.map_object(self.space, &request, page)?,
+        let done = match page {
+            None => self.mm.map(self.space, &request),
+            Some(page) => self.mm.map_object(self.space, &request, page),
         };
-        self.size.note(at.pages().get(), replaced);
+        // Without pages for an object what lay there may be gone.
+        let new = match done {
+            Ok(_) => at.pages().get(),
+            Err(_) => self.bytes_in(at.start().get(), at.end().get(), |_| true) / PAGE,
+        };
+        self.size.note(new, replaced);
         self.recount();
-        Ok(())
+        done.map(drop).map_err(Errno::from)
     }
     /// Gives the areas of a range, which has no hole and these flags, another tag, apart from its
     /// neighbours.

@@ -73,6 +73,17 @@ fn a_part_of_a_huge_page_does_not_go_and_what_lies_before_is_cut() {
 }
 
 #[test]
+fn what_lay_where_no_huge_page_was_to_be_had_counts_no_more() {
+    with(|p, _| {
+        put(p, 0, 3, RW);
+        assert_eq!(p.pages(), 3);
+        let flags = SHARED | MAP_ANONYMOUS | MAP_HUGETLB;
+        assert_eq!(p.mmap(BASE, HUGE, RW, flags, None, 0), NOMEM);
+        assert_eq!((lies(p), p.pages()), (vec![], 0));
+    });
+}
+
+#[test]
 fn pages_of_a_file_are_reserved_where_it_is_mapped_and_are_its_own() {
     with(|p, sim| {
         let file = file(p, 2, 5);
