@@ -23,7 +23,8 @@
 //!
 //! All processes of a sequence have files in memory as descriptors, so what one writes, cuts or
 //! punches the others find. Segments of System V they make in a namespace of their own; where this
-//! process may not have one, calls about segments are left out.
+//! process may not have one, calls about segments are left out. The first process answers faults
+//! of its own memory; requests about what maps files are left out.
 //!
 //! **Which differences are not seen.** Linux maps pages of a file around one that is read; as long
 //! as the manager does not, more may be there on Linux's side. Of a page three words are looked at,

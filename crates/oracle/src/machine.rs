@@ -1,7 +1,6 @@
 //! The other side: the crate `foliant-linux` on the simulated machine.
 
 use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
-use crate::child::BUFFER;
 use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, WORDS, size_of};
 use crate::userfault;
 use foliant::manager::Setup;
@@ -278,7 +277,8 @@ impl<'a, 'm> Machine<'a, 'm> {
             }
             _UFFDIO_UNREGISTER => process.uffdio_unregister(fd, &range).result,
             _UFFDIO_COPY => {
-                let mut asked = uffdio_copy { dst: start, src: BUFFER, len, mode, copy: 0 };
+                // `read` gives what was drawn, wherever the source is.
+                let mut asked = uffdio_copy { dst: start, src: start, len, mode, copy: 0 };
                 let read = |_, bytes: &mut [u8]| {
                     bytes.fill(byte as u8);
                     Ok(())

@@ -129,9 +129,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let of = |order| self.pools().counters(order).map_or(0, |pool| pool.surplus_hugepages);
         crate::pool::SIZES.map(of)
     }
-    /// Gives places of a range whose page was dropped just now a reservation again, area by area, as
-    /// long as there were no surplus pages: instead of those a page is given up, and its reservation
-    /// was used (space::S7).
+    /// Gives places of a range whose page was dropped just now a reservation again, area by area,
+    /// as long as there were no surplus pages: instead of those a page is given up, and its
+    /// reservation was used (space::S7).
     pub(super) fn regain(&self, space: &Space, range: VaRange, surplus: &mut [u64; 2]) {
         for (order, surplus) in crate::pool::SIZES.into_iter().zip(surplus) {
             let (steps, mut left) = (&mut Steps::at_the_face(), range);
