@@ -247,7 +247,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             self.retag(new, flags, tag)?;
         }
         match is_armed(vma) {
-            true => self.join_armed(vma, asked)?,
+            true => self.join_armed(vma, asked),
             false => self.join(asked.to, asked.to + asked.new),
         }
         if stays {
@@ -259,17 +259,18 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         Ok(asked.to)
     }
     /// What was armed becomes one with what is armed beside its new place, and with nothing else:
-    /// Linux joins them first, and disarms all that is one then.
-    fn join_armed(&mut self, old: &Vma, asked: &Asked) -> Result<(), Errno> {
+    /// Linux joins them first, and disarms all that is one then. What there is no memory to join
+    /// stays armed.
+    fn join_armed(&mut self, old: &Vma, asked: &Asked) {
         let (start, end) = (asked.to, asked.to + asked.new);
-        let moved = Vma { flags: old.flags, ..self.vma(start).ok_or(Errno::FAULT)? };
+        let Some(moved) = self.vma(start) else { return };
+        let moved = Vma { flags: old.flags, ..moved };
         let below = start.checked_sub(1).and_then(|last| self.vma(last));
         for near in [below, self.vma(end)].into_iter().flatten() {
             if self.would_join(&near, &moved) {
-                self.arm(&near, near.range, Flags::NONE)?;
+                let _ = self.arm(&near, near.range, Flags::NONE);
             }
         }
-        Ok(())
     }
     /// What is left where pages were moved away is not locked. All of a vma that was moved is as
     /// new, unless the moved part is one with it.
