@@ -32,9 +32,10 @@ use foliant_units::{Bytes, CpuSet, FrameRange, Pa, Va};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// So many words of tables are written in a history with a bug at most: many times those of a long
-/// one.
-const WRITES_MAX: u64 = 4_000_000;
+/// So many words are read and written in a history with a bug at most, a write counted as `WRITE`
+/// of them: many times those of a long one.
+const WORDS_MAX: u64 = 40_000_000;
+const WRITE: u64 = 10;
 
 /// Work that moves folios.
 pub(crate) const MOVES: [Task; 3] = [Task::Relocate, Task::Compact, Task::Collapse];
@@ -124,7 +125,7 @@ pub(crate) struct Saboteur<'s> {
     bug: Option<&'static Bug>,
     armed: AtomicBool,
     /// Words of tables that were written with a bug planted.
-    writes: AtomicU64,
+    words: AtomicU64,
     /// Whether there is a program beside.
     accompanied: AtomicBool,
     /// The history's own time.
@@ -175,7 +176,7 @@ impl<'s> Saboteur<'s> {
             sim,
             bug,
             armed: AtomicBool::new(false),
-            writes: AtomicU64::new(0),
+            words: AtomicU64::new(0),
             accompanied: AtomicBool::new(false),
             clock: AtomicU64::new(1),
             state: Mutex::new(state),
@@ -220,9 +221,9 @@ impl<'s> Saboteur<'s> {
     }
     /// Ends a history in which the manager goes round for ever, as it may where a table does not
     /// say what was written to it. What was found until then counts.
-    fn has_patience(&self) {
-        let writes = self.bug.map_or(0, |_| self.writes.fetch_add(1, Ordering::Relaxed));
-        if writes > WRITES_MAX && !std::thread::panicking() {
+    fn has_patience(&self, words: u64) {
+        let words = self.bug.map_or(0, |_| self.words.fetch_add(words, Ordering::Relaxed));
+        if words > WORDS_MAX && !std::thread::panicking() {
             panic!("the manager does not come to an end with the bug that is planted");
         }
     }
@@ -410,10 +411,11 @@ unsafe impl Around for Saboteur<'_> {
     unsafe fn load(&self, pa: Pa) -> u64 {
         // SAFETY: the caller's promise, handed on.
         let word = unsafe { self.sim.load(pa) };
+        self.has_patience(1);
         self.bug.map_or(word, |bug| (bug.loaded)(self, word))
     }
     unsafe fn store(&self, pa: Pa, word: u64) {
-        self.has_patience();
+        self.has_patience(WRITE);
         self.meanwhile(While::Word);
         let word = self.bug.map_or(word, |bug| {
             // SAFETY: the word that is about to be written is there to be read.
@@ -425,7 +427,7 @@ unsafe impl Around for Saboteur<'_> {
         unsafe { self.sim.store(pa, word) }
     }
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
-        self.has_patience();
+        self.has_patience(WRITE);
         self.meanwhile(While::Word);
         let Some(bug) = self.bug else {
             // SAFETY: the caller's promise, handed on.
