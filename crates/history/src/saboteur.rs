@@ -124,7 +124,7 @@ pub(crate) struct Saboteur<'s> {
     pub(crate) sim: &'s Sim,
     bug: Option<&'static Bug>,
     armed: AtomicBool,
-    /// Words of tables that were written with a bug planted.
+    /// Words that were read and written with a bug planted, as [`WORDS_MAX`] counts them.
     words: AtomicU64,
     /// Whether there is a program beside.
     accompanied: AtomicBool,
@@ -220,7 +220,8 @@ impl<'s> Saboteur<'s> {
         self.armed.store(true, Ordering::Relaxed);
     }
     /// Ends a history in which the manager goes round for ever, as it may where a table does not
-    /// say what was written to it. What was found until then counts.
+    /// say what was written to it, or still says what was taken out. What was found until then
+    /// counts.
     fn has_patience(&self, words: u64) {
         let words = self.bug.map_or(0, |_| self.words.fetch_add(words, Ordering::Relaxed));
         if words > WORDS_MAX && !std::thread::panicking() {

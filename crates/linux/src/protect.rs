@@ -63,7 +63,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if new == *vma {
             return Ok(());
         }
-        if vma.is_huge() && !part.is_aligned(vma.flags.huge_order().expect("of a pool").bytes()) {
+        if vma.is_cut_by(part.start().get(), part.end().get()) {
             return Err(Errno::INVAL);
         }
         let pages = part.pages().get();

@@ -65,13 +65,9 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Whether all may go that lies in a range: no seal keeps it, and no page of a pool goes in
     /// part. Otherwise Linux has cut the first vma by then, where it can be cut, and leaves it so.
     pub(crate) fn may_go(&mut self, start: u64, end: u64) -> Result<(), Errno> {
-        let is_part = |vma: &Vma| {
-            let ends = [vma.start().max(start), vma.end().min(end)];
-            !ends.iter().all(|end| end.is_multiple_of(vma.page_bytes()))
-        };
         let keeps = |vma: Vma| match () {
             () if vma.is_sealed() => Some(Errno::PERM),
-            () if is_part(&vma) => Some(Errno::INVAL),
+            () if vma.is_cut_by(start, end) => Some(Errno::INVAL),
             () => None,
         };
         let Some(why) = self.vmas_in(start, end).find_map(keeps) else { return Ok(()) };

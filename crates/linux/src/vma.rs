@@ -198,6 +198,11 @@ impl Vma {
     pub(crate) fn page_bytes(&self) -> u64 {
         self.flags.huge_order().map_or(crate::pages::PAGE, |order| order.bytes().get())
     }
+    /// Whether a range of whole pages ends inside one of its own, a pool's then.
+    pub(crate) fn is_cut_by(&self, start: u64, end: u64) -> bool {
+        let ends = [self.start().max(start), self.end().min(end)];
+        !ends.iter().all(|end| end.is_multiple_of(self.page_bytes()))
+    }
 }
 
 /// The manager's rights for `prot`, and the mark that says that reading was not asked for.

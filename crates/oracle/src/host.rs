@@ -145,11 +145,9 @@ impl Side for Host {
                 let word = done.map_or_else(|why| errno(why).wrapping_neg() as u64, |()| 0);
                 return Ok(Answer::Word(word));
             }
-            // A child has no descriptor for its own memory.
-            Name::Userfault if who > 0 => return Ok(Answer::Word(0)),
             Name::Userfault => {
                 let [what, start, len, mode, byte, _] = args;
-                let child = &mut self.children[0];
+                let child = &mut self.children[who];
                 child.put(BUFFER, &[byte as u8; BUFFER_BYTES as usize])?;
                 let asked = Request::drawn([what, start, len, mode], BUFFER);
                 return Ok(request(child, &asked)?);

@@ -78,13 +78,13 @@ pub(crate) fn with<R>(
     sim.on(Cpu(0), || mm.online());
     let layout = Layout { heap: Va::new(bases.heap), top: Va::new(bases.top), stack: Va::new(0) };
     let mut first = Process::new(&mm, layout, like.limits).map_err(Failed::ours)?;
-    let opened = open_userfault(&mut first);
+    let userfault = open_userfault(&mut first).map_err(Failed::ours)?;
     let mut machine = Machine {
         sim: &sim,
         processes: vec![first],
         files: files(&mm)?,
         segments: Segments::default(),
-        userfault: opened.map_err(Failed::ours)?,
+        userfault,
         forked: 0,
         bases,
         foreign: foreign.to_vec(),
@@ -265,9 +265,9 @@ impl<'a, 'm> Machine<'a, 'm> {
     }
 
     /// A request of the first process to its descriptor.
-    fn request(&mut self, call: &Call) -> Answer {
+    fn request(&mut self, who: usize, call: &Call) -> Answer {
         let [what, start, len, mode, byte, _] = call.values(&self.bases);
-        let (process, fd) = (&mut self.processes[0], &self.userfault);
+        let (process, fd) = (&mut self.processes[who], &self.userfault);
         let range = uffdio_range { start, len };
         let word = |result: Result<u64, Errno>| result.unwrap_or_else(Errno::word);
         let result = match what as u32 {
@@ -340,8 +340,7 @@ impl Side for Machine<'_, '_> {
         match call.name {
             Name::Load => self.access(who, addr, None),
             Name::Store => self.access(who, addr, Some(value as u8)),
-            Name::Userfault if who > 0 => Ok(Answer::Word(0)),
-            Name::Userfault => Ok(self.request(call)),
+            Name::Userfault => Ok(self.request(who, call)),
             Name::Fork => Ok(self.fork(who)),
             Name::Exit => self.exit(who).map(|()| Answer::Word(0)),
             _ => {

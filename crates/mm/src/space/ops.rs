@@ -338,9 +338,9 @@ pub(super) fn opened<P: Paging>(attrs: Attrs, rights: Flags) -> Attrs {
 }
 
 /// Rewrites the attributes of every present page of `range`, by a rule that may be stricter than
-/// the machine's. Entries that lose a right or their
-/// dirty bit are noted, and all that change where they are broken first. Leaves that
-/// reach over its ends are split, for the areas on both sides may differ from here on (S9).
+/// the machine's. Entries that lose a right or their dirty bit are noted, and all that change where
+/// they are broken first. Leaves that reach over its ends are split, for the areas on both sides
+/// may differ from here on (S9).
 pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     replace: Replace,
     stock: &'g Stock<'m, M, P>,
