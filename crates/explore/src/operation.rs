@@ -274,6 +274,10 @@ operations! {
     PunchPooled,
     /// An object of huge pages ends before its first page, and has it again.
     RegrowPooled,
+    /// The huge pages of an object are reserved.
+    ReservePooled,
+    /// The huge pages of an object are brought.
+    PopulatePooled,
     /// A fault that writes to a page of an object that is shared.
     WriteObject,
     /// The same where the object has no page.
@@ -294,6 +298,8 @@ operations! {
     ChildObject,
     /// Pages of an object are dropped.
     PunchObject,
+    /// Pages of an object are brought.
+    PopulateObject,
     /// An object becomes shorter.
     ShrinkObject,
     /// An object becomes shorter, and longer again.
@@ -362,6 +368,7 @@ impl Operation {
                 | Op::StorePrivate
                 | Op::ChildObject
                 | Op::PunchObject
+                | Op::PopulateObject
                 | Op::ShrinkObject
                 | Op::RegrowObject
                 | Op::UnmapObject
@@ -390,6 +397,8 @@ impl Operation {
                 | Op::UnmapPooled
                 | Op::PunchPooled
                 | Op::RegrowPooled
+                | Op::ReservePooled
+                | Op::PopulatePooled
         )
     }
     /// Whether it works on kernel memory that the scene has taken.
@@ -808,6 +817,12 @@ impl<P: Paging> Scene<P> {
                 engine::border();
                 any(mm.resize_object(self.pooled(), Pages::new(512)));
             }
+            Op::ReservePooled => {
+                any(mm.reserve_object(self.pooled(), Pages::new(0), Pages::new(512)));
+            }
+            Op::PopulatePooled => {
+                any(mm.populate_object(self.pooled(), Pages::new(0), Pages::new(512)));
+            }
             Op::WriteObject => fault(of(ground::Place::Shared, 0), Access::Write),
             Op::WriteObjectEmpty => fault(of(ground::Place::Shared, 100), Access::Write),
             Op::ReadObject => fault(of(ground::Place::Private, 0), Access::Read),
@@ -830,6 +845,9 @@ impl<P: Paging> Scene<P> {
                 }
             }
             Op::PunchObject => any(mm.punch_object(self.object(), Pages::new(0), Pages::new(64))),
+            Op::PopulateObject => {
+                any(mm.populate_object(self.object(), Pages::new(90), Pages::new(106)));
+            }
             Op::ShrinkObject => any(mm.resize_object(self.object(), Pages::new(10))),
             Op::RegrowObject => {
                 any(mm.resize_object(self.object(), Pages::new(0)));

@@ -142,17 +142,21 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         let name = if page > PAGE { POOLED } else { "/dev/zero (deleted)" };
         Self::named(mm, name.into(), Begins { bytes, page, ..Begins::SMALL })
     }
-    /// The file of a segment.
+    /// The file of a segment, of pages of this size.
     pub(crate) fn segment(
         mm: &'a Manager<'m, M, P>,
-        key: i32,
-        id: i32,
-        bytes: u64,
+        (key, id): (i32, i32),
+        (bytes, page): (u64, u64),
     ) -> Result<Self, Errno> {
         let (attaches, vmas) = (AtomicU64::new(0), AtomicU64::new(0));
         let segment = Some(AsSegment { id, attaches, vmas });
-        let begins = Begins { bytes, segment, ..Begins::SMALL };
+        let begins = Begins { bytes, page, segment, ..Begins::SMALL };
         Self::named(mm, format!("/SYSV{key:08x} (deleted)"), begins)
+    }
+    /// Reserves its huge pages, all of them or none.
+    pub(crate) fn reserve(&self) -> Result<(), Errno> {
+        let all = room::<P>(self.bytes());
+        Ok(self.0.mm.reserve_object(self.object(), Pages::new(0), all)?)
     }
     fn named(mm: &'a Manager<'m, M, P>, name: String, begins: Begins) -> Result<Self, Errno> {
         let Begins { bytes, page, flags, segment } = begins;
@@ -274,8 +278,8 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         self.0.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Makes a file longer, or drops what lies in a range. Nothing is promised to it: its pages
-    /// come as they are touched.
+    /// Makes a file longer, or drops what lies in a range. Nothing is promised to one of small
+    /// pages, which come as they are touched; huge pages come now.
     pub fn fallocate(&self, mode: u32, offset: i64, bytes: i64) -> Result<u64, Errno> {
         let number = |value: i64| u64::try_from(value).map_err(|_| Errno::INVAL);
         let (offset, bytes) = (number(offset)?, number(bytes)?);
@@ -289,15 +293,34 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         const PUNCH: u32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
         match mode {
             PUNCH => self.punch(offset, end)?,
-            _ if self.0.page > PAGE => return Err(Errno::OPNOTSUPP),
             0 | FALLOC_FL_KEEP_SIZE if end > self.bytes() && self.has_seal(F_SEAL_GROW) => {
                 return Err(Errno::PERM);
             }
+            0 | FALLOC_FL_KEEP_SIZE if self.0.page > PAGE => self.bring(offset, end, mode)?,
             0 if end > self.bytes() => self.resize(end)?,
             0 | FALLOC_FL_KEEP_SIZE => {}
             _ => return Err(Errno::OPNOTSUPP),
         }
         Ok(0)
+    }
+    /// Brings the huge pages that a range touches. Beyond the length none stays unless the file
+    /// becomes longer by it (M2).
+    fn bring(&self, start: u64, end: u64, mode: u32) -> Result<(), Errno> {
+        let (page, length) = (self.0.page, self.bytes());
+        let end = end.checked_next_multiple_of(page).filter(|end| *end <= LENGTH_MAX);
+        let end = end.ok_or(Errno(errno::EFBIG))?;
+        let end = if mode == 0 { end } else { end.min(length) };
+        self.make_room(end.max(length))?;
+        let (from, to) = (Pages::new(start / page * (page / PAGE)), Pages::new(end / PAGE));
+        match self.0.mm.populate_object(self.object(), from, to) {
+            Ok(()) => self.set_bytes(end.max(length)),
+            Err(why) => {
+                self.make_room(length)?;
+                let none = matches!(why, RangeError::NoMemory);
+                return Err(if none { Errno(errno::ENOSPC) } else { why.into() });
+            }
+        }
+        Ok(())
     }
     /// Makes zeros of a range of bytes: the pages that lie in it as a whole are dropped.
     pub(crate) fn punch(&self, start: u64, end: u64) -> Result<(), Errno> {

@@ -38,7 +38,7 @@
 //! |---|---|
 //! | `mmap` of a file | of one in memory, whose descriptor the embedder looked up; any process may read and write it |
 //! | `mmap` of a file from 2^47 bytes on | ENOMEM; `pwrite` there is EFBIG |
-//! | `fallocate` of a file of huge pages | holes alone, of whole pages; EOPNOTSUPP else |
+//! | `fallocate` of a file of huge pages | to whole pages; what it brings beyond the end stays only where the file becomes longer |
 //! | `mmap` of a file of huge pages beyond its end, read only | reserves nothing there |
 //! | `pread` of a file of huge pages | EINVAL |
 //! | `fallocate` | promises no memory: pages come as they are touched |
@@ -57,7 +57,6 @@
 //! | `khugepaged/*` | not there yet |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
-//! | `shmget` with `SHM_HUGETLB` | ENOSYS |
 //! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |
 //! | `userfaultfd` | of private anonymous memory; one descriptor has vmas at a time, another one gets EBUSY |
 //! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `SIGBUS`, `EXACT_ADDRESS`: no events, files, huge pages, moves |

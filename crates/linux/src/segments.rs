@@ -23,11 +23,11 @@
 //! `/proc/sysvipc/shm`, which consists of them.
 
 use crate::errno::Errno;
-use crate::file::{FileKept, MemoryFile};
-use crate::pages::PAGE;
+use crate::file::{FileKept, LENGTH_MAX, MemoryFile};
+use crate::pages::{PAGE, of_pool};
 use crate::sysv::{
-    IPC_CREAT, IPC_EXCL, IPC_PRIVATE, IPC_RMID, SHM_DEST, SHM_HUGETLB, SHM_LOCK, SHM_LOCKED,
-    SHM_NORESERVE, SHM_UNLOCK,
+    IPC_CREAT, IPC_EXCL, IPC_PRIVATE, IPC_RMID, SHM_DEST, SHM_HUGE_MASK, SHM_HUGE_SHIFT,
+    SHM_HUGETLB, SHM_LOCK, SHM_LOCKED, SHM_NORESERVE, SHM_UNLOCK,
 };
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -179,7 +179,8 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
     }
 
     /// The number of the segment with a key, which is made where that is asked for: `shmget`. A new
-    /// one is promised memory, unless `may_promise` says that there is not so much.
+    /// one is promised memory, unless `may_promise` says that there is not so much; huge pages are
+    /// reserved.
     pub(crate) fn get(
         &mut self,
         mm: &'a Manager<'m, M, P>,
@@ -212,18 +213,27 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
         if taken.saturating_add(pages) > self.limits.pages.get() {
             return Err(nospc);
         }
-        if flags & SHM_HUGETLB != 0 {
-            return Err(Errno::NOSYS);
-        }
-        if bytes > crate::file::LENGTH_MAX {
-            return Err(Errno::INVAL);
-        }
-        if flags & SHM_NORESERVE == 0 && !may_promise(pages) {
+        let page = match flags & SHM_HUGETLB {
+            0 => PAGE,
+            _ => of_pool(flags >> SHM_HUGE_SHIFT & SHM_HUGE_MASK).ok_or(Errno::INVAL)?,
+        };
+        let (is_huge, is_promised) = (page > PAGE, flags & SHM_NORESERVE == 0);
+        // Linux finds too few huge pages for a length that it could not have.
+        let length = if is_huge { bytes.checked_next_multiple_of(page) } else { Some(bytes) };
+        let length = match length.filter(|length| *length <= LENGTH_MAX) {
+            Some(length) => length,
+            None => return Err(if is_huge { Errno::NOMEM } else { Errno::INVAL }),
+        };
+        if !is_huge && is_promised && !may_promise(pages) {
             return Err(Errno::NOMEM);
         }
         let (index, sequence) = self.free().ok_or(nospc)?;
         let id = number(index, sequence);
-        let file = Kept::Here(MemoryFile::segment(mm, key, id, bytes)?);
+        let file = MemoryFile::segment(mm, (key, id), (length, page))?;
+        if is_huge && is_promised {
+            file.reserve()?;
+        }
+        let file = Kept::Here(file);
         let mode = flags & RIGHTS;
         self.by_index.insert(index, Segment { key, sequence, mode, bytes, file });
         (self.next, self.last, self.sequence) = (index + 1, Some(index), sequence);

@@ -10,6 +10,10 @@ pub const IPC_CREAT: u32 = 0o1000;
 pub const IPC_EXCL: u32 = 0o2000;
 /// The segment has huge pages of a pool.
 pub const SHM_HUGETLB: u32 = 0o4000;
+/// With [`SHM_HUGETLB`]: where the logarithm of their size stands.
+pub const SHM_HUGE_SHIFT: u32 = 26;
+/// The bits of that.
+pub const SHM_HUGE_MASK: u32 = 0x3f;
 /// No memory is promised to the segment.
 pub const SHM_NORESERVE: u32 = 0o10000;
 /// `shmat`: to read alone.

@@ -253,6 +253,38 @@ fn a_limit_of_an_object_holds_for_its_pages_and_its_index() {
 }
 
 #[test]
+fn pages_of_an_object_are_brought_before_anybody_touches_them() {
+    let sim = machine(2);
+    let mm = online(&sim);
+    mm.set_object_policy(only(2));
+    let limit = Some(pages(40));
+    let of = mm.create_object(&ObjectRequest { pages: pages(64), limit, ..Default::default() });
+    let (of, a) = (of.unwrap(), mm.create(None).unwrap());
+    map(&mm, a, (0, 64), (of, 0), SHARED);
+    poke(&sim, &mm, of, 5, 7);
+    mm.populate_object(of, pages(3), pages(9)).unwrap();
+    let there = mm.object_pages(of).unwrap().get();
+    assert!((8..=12).contains(&there), "16 KiB from page 0, 4 and 8 on: {there}");
+    assert_eq!([3, 5, 8].map(|page| peek(&sim, &mm, of, page)), [Some(0), Some(7), Some(0)]);
+    assert_eq!(mm.pages(a), Some(pages(0)), "nobody has any mapped");
+    run(&sim, &mm, 0, a, || assert_eq!(load(&sim, &mm, a, at(5)), 7));
+    mm.populate_object(of, pages(3), pages(9)).unwrap();
+    assert_eq!(mm.object_pages(of).unwrap().get(), there, "they are there");
+    // As far as there is room, and as far as the limit goes: what came stays.
+    mm.populate_object(of, pages(62), pages(1 << 40)).unwrap();
+    assert!(peek(&sim, &mm, of, 63).is_some());
+    let full = mm.populate_object(of, pages(0), pages(64)).unwrap_err();
+    assert_eq!(full, RangeError::OverLimit(pages(40)));
+    assert!(mm.object_pages(of).unwrap().get() > 30);
+    assert_eq!(mm.reserve_object(of, pages(0), pages(64)), Ok(()), "small pages need none");
+    mm.end_object(of).unwrap();
+    let none = mm.populate_object(of, pages(0), pages(1)).unwrap_err();
+    assert_eq!(none, RangeError::NoObject);
+    let none = mm.reserve_object(of, pages(0), pages(1)).unwrap_err();
+    assert_eq!(none, MapError::Range(RangeError::NoObject));
+}
+
+#[test]
 fn requests_that_do_not_go_together_with_an_object() {
     let sim = machine(2);
     let mm = online(&sim);
@@ -594,6 +626,25 @@ fn a_pool_counts_pages_of_objects_as_linux_does() {
     assert_eq!(no_page, NoPage::Huge(size));
     mm.resize_object(of, pages(0)).unwrap();
     shown("truncate to 0", (8, 8, 0, 0));
+    mm.resize_object(of, huge(8)).unwrap();
+    mm.reserve_object(of, huge(1), huge(4)).unwrap();
+    shown("reserve 1..4", (8, 8, 3, 0));
+    mm.populate_object(of, huge(0), huge(2)).unwrap();
+    shown("allocate 0..2", (8, 6, 2, 0));
+    mm.reserve_object(of, huge(0), huge(8)).unwrap();
+    shown("reserve 0..8", (8, 6, 6, 0));
+    mm.resize_object(of, huge(40)).unwrap();
+    let short = mm.reserve_object(of, huge(6), huge(9)).unwrap_err();
+    assert!(matches!(short, MapError::NoHugePages(_)), "{short:?}");
+    let short = mm.populate_object(of, huge(6), huge(9)).unwrap_err();
+    assert_eq!(short, RangeError::NoMemory);
+    shown("allocate 6..9, all but 8 came", (8, 4, 4, 0));
+    mm.populate_object(of, pages(100), huge(6)).unwrap();
+    shown("allocate 0..6 from within a page", (8, 0, 0, 0));
+    let cut = mm.reserve_object(of, pages(1), huge(1)).unwrap_err();
+    assert!(matches!(cut, MapError::Range(RangeError::Cuts(..))), "{cut:?}");
+    mm.resize_object(of, pages(0)).unwrap();
+    shown("truncate to 0 again", (8, 8, 0, 0));
     mm.end_object(of).unwrap();
 }
 
@@ -619,6 +670,7 @@ enum Operation {
     Resize { of: usize, room: u64 },
     Punch { of: usize, from: u64, count: u64 },
     Poke { of: usize, page: u64 },
+    Populate { of: usize, from: u64, count: u64 },
     Split { at: u64, order: u8, share: bool },
     Relocate { at: u64 },
     Compact,
@@ -647,6 +699,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => (of(), 0..ROOM).prop_map(|(of, room)| Operation::Resize { of, room }),
         2 => (of(), 0..ROOM, count()).prop_map(|(of, from, count)| Operation::Punch { of, from, count }),
         2 => (of(), 0..ROOM).prop_map(|(of, page)| Operation::Poke { of, page }),
+        1 => (of(), 0..ROOM, count())
+            .prop_map(|(of, from, count)| Operation::Populate { of, from, count }),
         2 => (at(), 0..4u8, any::<bool>())
             .prop_map(|(at, order, share)| Operation::Split { at, order, share }),
         2 => at().prop_map(|at| Operation::Relocate { at }),
@@ -864,6 +918,16 @@ impl Both<'_, '_> {
                     self.value += 1;
                     poke(self.sim, mm, object, page, self.value);
                     self.model.objects[of].1.insert(page, self.value);
+                }
+            }
+            Operation::Populate { of, from, count } => {
+                if let Some((of, object)) = self.object(of) {
+                    mm.populate_object(object, pages(from), pages(from + count)).unwrap();
+                    let end = self.model.objects[of].0.min(from + count);
+                    for page in from..end {
+                        let expect = self.model.objects[of].1.get(&page).copied().unwrap_or(0);
+                        assert_eq!(peek(self.sim, mm, object, page), Some(expect), "{page}");
+                    }
                 }
             }
             Operation::Split { at: page, order, share } => {

@@ -167,6 +167,14 @@ fn the_kernel_gets_no_page_without_memory() {
     });
 }
 
+#[test]
+fn pages_that_are_brought_and_get_no_memory_leave_those_before_them() {
+    every_kth(|scene| {
+        let done = scene.mm.populate_object(scene.of, Pages::new(26), Pages::new(32));
+        carried_out(done, RangeError::NoMemory)
+    });
+}
+
 /// A short life: folios of each size are shared, copied, cut, split and moved.
 fn life<P: Paging>(format: Format, replace: Option<Replace>) {
     for policy in [Policy::BASE_ONLY, only(4), Policy::always(Orders::ANON)] {

@@ -2,7 +2,9 @@
 
 use super::shared::{F, load};
 use super::*;
-use linux_raw_sys::errno::{EOPNOTSUPP, EOVERFLOW};
+use crate::Segments;
+use crate::sysv::*;
+use linux_raw_sys::errno::{EFBIG, ENOSPC, EOPNOTSUPP, EOVERFLOW};
 
 const SHARED: u32 = MAP_SHARED | MAP_FIXED;
 const COPIED: u32 = MAP_PRIVATE | MAP_FIXED;
@@ -126,7 +128,6 @@ fn a_file_of_huge_pages_is_cut_at_huge_pages_alone() {
         assert_eq!([0, 1].map(|nth| store(p, sim, at(nth), 7)), [Ok(()); 2]);
         assert_eq!(file.fallocate(3, page, 2 * huge - page), Ok(0));
         assert_eq!([0, 1].map(|nth| load(p, sim, at(nth))), [Ok(7), Ok(0)], "whole pages went");
-        assert_eq!(file.fallocate(0, 0, 4 * huge), Err(Errno(EOPNOTSUPP)));
         assert_eq!(p.madvise(at(0), PAGE, MADV_REMOVE), Ok(0));
         assert_eq!(load(p, sim, at(0)), Ok(7));
         assert_eq!(p.madvise(at(0), HUGE, MADV_REMOVE), Ok(0));
@@ -169,6 +170,71 @@ fn a_file_grows_to_what_is_mapped_of_it_if_the_pool_has_so_much() {
         assert_eq!(file.add_seals(F_SEAL_FUTURE_WRITE), Ok(0));
         assert_eq!(show(p, (8, 1), (&file, 0), SHARED), Err(Errno::PERM));
         assert_eq!(file.fallocate(3, 0, HUGE as i64), Err(Errno::PERM));
+    });
+}
+
+#[test]
+fn huge_pages_of_a_file_come_before_they_are_touched_where_they_are_asked_for() {
+    with(|p, sim| {
+        let file = file(p, 1, 5);
+        let huge = HUGE as i64;
+        assert_eq!(file.fallocate(0x10, 0, huge), Err(Errno(EOPNOTSUPP)));
+        assert_eq!(file.fallocate(0, 0, huge), Ok(0));
+        pooled(p, [5, 4, 0]);
+        // It becomes longer, by whole pages, unless it is to keep its length.
+        assert_eq!(file.fallocate(1, huge, huge), Ok(0));
+        assert_eq!(file.bytes(), HUGE);
+        assert_eq!(file.fallocate(0, huge - 1, huge + 2), Ok(0));
+        assert_eq!(file.bytes(), 3 * HUGE);
+        pooled(p, [5, 2, 0]);
+        assert_eq!(show(p, (0, 3), (&file, 0), SHARED), Ok(at(0)), "nothing is left to reserve");
+        pooled(p, [5, 2, 0]);
+        assert_eq!(store(p, sim, at(2), 7), Ok(()));
+        // What a map has reserved it uses; others' reservations it leaves.
+        assert_eq!(file.ftruncate(4 * huge), Ok(0));
+        assert_eq!(show(p, (4, 1), (&file, 3), SHARED), Ok(at(4)));
+        pooled(p, [5, 2, 1]);
+        assert_eq!(file.fallocate(0, 0, 4 * huge), Ok(0));
+        pooled(p, [5, 1, 0]);
+        assert_eq!(file.fallocate(0, 0, 6 * huge), Err(Errno(ENOSPC)));
+        assert_eq!(file.bytes(), 4 * HUGE);
+        pooled(p, [5, 1, 0]);
+        assert_eq!(load(p, sim, at(2)), Ok(7));
+        assert_eq!(file.fallocate(0, i64::MAX - 5, 5), Err(Errno(EFBIG)));
+        assert_eq!(file.add_seals(F_SEAL_GROW), Ok(0));
+        assert_eq!(file.fallocate(0, 0, 5 * huge), Err(Errno::PERM));
+    });
+}
+
+#[test]
+fn a_segment_of_huge_pages_has_them_reserved_from_the_start() {
+    with(|p, sim| {
+        let _pool = file(p, 0, 3);
+        let mut all = Segments::default();
+        let new = IPC_CREAT | 0o600 | SHM_HUGETLB | 21 << SHM_HUGE_SHIFT;
+        let id = p.shmget(&mut all, 5, HUGE + 1, new).unwrap() as i32;
+        pooled(p, [3, 3, 2]);
+        assert_eq!(all.stat(id).unwrap().bytes, HUGE + 1);
+        assert_eq!(p.shmget(&mut all, 6, 2 * HUGE, new), NOMEM);
+        pooled(p, [3, 3, 2]);
+        assert_eq!(p.shmat(&mut all, id, at(0) + PAGE, 0), INVAL);
+        assert_eq!(p.shmat(&mut all, id, at(0), 0), Ok(at(0)));
+        pooled(p, [3, 3, 2]);
+        assert_eq!(store(p, sim, at(1), 7), Ok(()));
+        pooled(p, [3, 2, 1]);
+        let mut maps = String::new();
+        p.maps(&mut maps).unwrap();
+        assert!(maps.contains("/SYSV00000005 (deleted)"), "{maps}");
+        // Without a promise: reserved when it is attached.
+        let bare = p.shmget(&mut all, 7, 2 * HUGE, new | SHM_NORESERVE).unwrap() as i32;
+        assert_eq!(p.shmat(&mut all, bare, at(4), 0), NOMEM);
+        assert_eq!(all.shmctl(id, IPC_RMID), Ok(0));
+        assert_eq!(p.shmdt(at(0)), Ok(0));
+        pooled(p, [3, 3, 0]);
+        assert_eq!(p.shmat(&mut all, bare, at(4), 0), Ok(at(4)));
+        pooled(p, [3, 3, 2]);
+        assert_eq!([p.shmdt(at(4)), all.shmctl(bare, IPC_RMID)], [Ok(0); 2]);
+        pooled(p, [3, 3, 0]);
     });
 }
 

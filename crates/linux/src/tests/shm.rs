@@ -37,7 +37,9 @@ fn shmget_finds_makes_and_refuses_as_linux_does() {
             (5, 0, NEW, inval),
             (5, u64::MAX, NEW, inval),
             (5, 1 << 63, NEW, inval),
-            (5, PAGE, NEW | SHM_HUGETLB, Err(Errno::NOSYS)),
+            (5, PAGE, NEW | SHM_HUGETLB, Err(Errno::NOMEM)), // the pool is empty
+            (5, 1 << 63, NEW | SHM_HUGETLB, Err(Errno::NOMEM)),
+            (5, PAGE, NEW | SHM_HUGETLB | 22 << SHM_HUGE_SHIFT, inval),
             (5, 5000, NEW, Ok(0)),
             (5, 5000, 0, Ok(0)),
             (5, 0, 0, Ok(0)),

@@ -114,6 +114,28 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.collect();
         done
     }
+    /// Brings those pages of an object from `from` to before `to` that it has room for and has not,
+    /// as if each had been written by a program that maps it. Without memory for one, those that
+    /// came before it stay.
+    pub fn populate_object(&self, id: ObjectId, from: Pages, to: Pages) -> Result<(), RangeError> {
+        let room = self.object_room(id).ok_or(RangeError::NoObject)?;
+        let range = object::range::<P>(from.min(room), to.min(room))?;
+        match self.populate(id.space(), range, Access::Write) {
+            Err(RangeError::NoSpace) => Err(RangeError::NoObject),
+            Err(RangeError::Hole(_)) => Ok(()), // it was cut there meanwhile
+            done => done,
+        }
+    }
+    /// Reserves those huge pages of an object from `from` to before `to` that it has room for, has
+    /// not, and that are not reserved: all of them, or none.
+    pub fn reserve_object(&self, id: ObjectId, from: Pages, to: Pages) -> Result<(), MapError> {
+        let object = id.pin(&self.stock).ok_or(RangeError::NoObject)?;
+        match object.object_huge() {
+            Some(order) => self.reserve_in(&object, order, (from, to)),
+            None => Ok(()), // small pages come out of no pool
+        }
+    }
+
     /// Sees to the reservations of places whose copies went with pages of an object.
     fn regain_of(&self, object: &Space) {
         if object.object_huge().is_none() {
@@ -170,7 +192,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         if let (Ok(range), Some(order)) = (done, huge)
             && !request.flags.has(Flags::NORESERVE)
             && request.flags.has(Flags::SHARED)
-            && let Err(why) = self.reserve_in(&of, order, (first, range))
+            && let Err(why) = self.reserve_in(&of, order, (first, end_of(first, range)))
         {
             let gone = space::unmap(&self.stock, &space, range, &mut Steps::at_the_face());
             debug_assert!(gone.is_ok(), "it was mapped just now: {gone:?}");
@@ -181,15 +203,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.collect();
         done
     }
-    /// Reserves the pages of an object that a range maps from page `first` on, as far as they are
-    /// neither there nor reserved.
+    /// Reserves pages of an object, as far as they are neither there nor reserved.
     fn reserve_in(
         &self,
         object: &Space,
         order: Order,
-        (first, range): (Pages, VaRange),
+        pages: (Pages, Pages),
     ) -> Result<(), MapError> {
-        let pages = (first, Pages::new(first.get() + range.pages().get()));
         let mut have = 0;
         loop {
             let steps = &mut Steps::at_the_face();
@@ -280,6 +300,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             _ => NoPage::NoMemory,
         }
     }
+}
+
+/// The page of an object behind those that a range maps from page `first` on.
+fn end_of(first: Pages, range: VaRange) -> Pages {
+    Pages::new(first.get() + range.pages().get())
 }
 
 /// The request for an area of an object, of huge pages or not, from a page of it on.

@@ -80,7 +80,7 @@ pub struct ObjectRequest {
 }
 
 /// The pages `from..to` of an object, as addresses of its space.
-fn range<P: Paging>(from: Pages, to: Pages) -> Result<VaRange, RangeError> {
+pub(crate) fn range<P: Paging>(from: Pages, to: Pages) -> Result<VaRange, RangeError> {
     let all = space::user_half::<P>();
     let at = |pages: Pages| match pages.get().checked_mul(FRAME_BYTES).map(Va::new) {
         Some(va) if va <= all.end() => Ok(va),

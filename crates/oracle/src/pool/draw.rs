@@ -58,8 +58,9 @@ impl Draw {
             0..=2 => Step::Create { of, pages: self.below(ROOM) },
             3 => Step::Close { of },
             4..=7 => Step::Resize { of, pages: self.below(ROOM) },
-            8..=12 => Step::Punch { of, from: self.below(ROOM), count },
-            13..=29 => self.map(of),
+            8..=11 => Step::Punch { of, from: self.below(ROOM), count },
+            12..=14 => Step::Allocate { of, from: self.below(ROOM), count: 1 + count / 2 },
+            15..=29 => self.map(of),
             30..=34 => {
                 self.areas.retain(|area| *area != (who, at, count));
                 Step::Unmap { who, at, count }

@@ -202,6 +202,10 @@ impl Side for Host {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 done(fs::fallocate(self.object(of)?, mode, from * HUGE, count * HUGE))
             }
+            Step::Allocate { of, from, count } => {
+                let mode = FallocateFlags::empty();
+                done(fs::fallocate(self.object(of)?, mode, from * HUGE, count * HUGE))
+            }
             Step::Map { who, at, count, what } => self.map(who, (at, count), &what)?,
             Step::Unmap { who, at, count } => {
                 call(self.child(who)?, libc::SYS_munmap, range(at, count, 0))?

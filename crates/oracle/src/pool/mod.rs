@@ -98,6 +98,8 @@ pub enum Step {
     Resize { of: usize, pages: u64 },
     /// `fallocate` with `FALLOC_FL_PUNCH_HOLE`.
     Punch { of: usize, from: u64, count: u64 },
+    /// `fallocate`, within the object.
+    Allocate { of: usize, from: u64, count: u64 },
     /// `mmap` with `MAP_FIXED_NOREPLACE`.
     Map { who: usize, at: u64, count: u64, what: What },
     /// `munmap`.
@@ -171,6 +173,9 @@ impl fmt::Display for Step {
             Step::Resize { of, pages } => write!(f, "object {of}: ftruncate {pages}"),
             Step::Punch { of, from, count } => {
                 write!(f, "object {of}: punch {from}..{}", from + count)
+            }
+            Step::Allocate { of, from, count } => {
+                write!(f, "object {of}: fallocate {from}..{}", from + count)
             }
             Step::Map { who, at, count, what } => {
                 write!(f, "process {who}: mmap {at}..{}", at + count)?;
@@ -325,6 +330,9 @@ impl There {
                 self.objects[of].is_some_and(|room| pages >= room || !self.is_lent_of(of))
             }
             Step::Punch { of, .. } => self.objects[of].is_some() && !self.is_lent_of(of),
+            Step::Allocate { of, from, count } => {
+                self.objects[of].is_some_and(|room| from + count <= room)
+            }
             Step::Map { who, count, what, .. } => {
                 // Linux reserves what is mapped to be read beyond the end of an object.
                 let is_in = |room| what.writable || what.first + count <= room;

@@ -162,6 +162,13 @@ impl Side for Ours<'_, '_> {
                 let of = self.object(of)?;
                 return of_range(mm.punch_object(of, pages(from), pages(from + count)));
             }
+            Step::Allocate { of, from, count } => {
+                let done = mm.populate_object(self.object(of)?, pages(from), pages(from + count));
+                return match done {
+                    Err(RangeError::NoMemory) => Ok(Answer::Errno(libc::ENOSPC)),
+                    done => of_range(done),
+                };
+            }
             Step::Map { who, at, count, what } => return self.map(who, (at, count), &what),
             Step::Unmap { who, at, count } => {
                 return of_range(mm.unmap(self.space(who)?, range(at, count)));
