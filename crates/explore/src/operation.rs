@@ -300,6 +300,10 @@ operations! {
     PunchObject,
     /// Pages of an object are brought.
     PopulateObject,
+    /// A handler fills a page that an object has not.
+    FillObject,
+    /// Writes to pages of an object are told, and then not any more.
+    WatchObject,
     /// An object becomes shorter.
     ShrinkObject,
     /// An object becomes shorter, and longer again.
@@ -369,6 +373,8 @@ impl Operation {
                 | Op::ChildObject
                 | Op::PunchObject
                 | Op::PopulateObject
+                | Op::FillObject
+                | Op::WatchObject
                 | Op::ShrinkObject
                 | Op::RegrowObject
                 | Op::UnmapObject
@@ -847,6 +853,22 @@ impl<P: Paging> Scene<P> {
             Op::PunchObject => any(mm.punch_object(self.object(), Pages::new(0), Pages::new(64))),
             Op::PopulateObject => {
                 any(mm.populate_object(self.object(), Pages::new(90), Pages::new(106)));
+            }
+            Op::FillObject => {
+                let part = range(of(ground::Place::Shared, 100).get(), 4 * PAGE);
+                advise(part, Advice::UserfaultArm);
+                engine::border();
+                any(mm.fill(id, part.start(), FillWith::Copy(&[[7; PAGE as usize]])));
+                engine::border();
+                advise(part, Advice::UserfaultDisarm);
+            }
+            Op::WatchObject => {
+                let part = range(of(ground::Place::Shared, 0).get(), 4 * PAGE);
+                advise(part, Advice::UserfaultWriteArm);
+                engine::border();
+                any(mm.watch(id, part, Watch::All));
+                engine::border();
+                advise(part, Advice::UserfaultWriteDisarm);
             }
             Op::ShrinkObject => any(mm.resize_object(self.object(), Pages::new(10))),
             Op::RegrowObject => {

@@ -58,8 +58,8 @@
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |
-//! | `userfaultfd` | of private anonymous memory; one descriptor has vmas at a time, another one gets EBUSY |
-//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `SIGBUS`, `EXACT_ADDRESS`: no events, files, huge pages, moves |
+//! | `userfaultfd` | of memory of the program's own and of files in memory; one descriptor has vmas at a time, another one gets EBUSY |
+//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `MISSING_SHMEM`, `SIGBUS`, `EXACT_ADDRESS`: no events, pages that a file has, huge pages, moves |
 //! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |
 //! | `userfaultfd`, a write to a page that is missing and protected | is told, and no page comes before |
 //! | `remap_file_pages` | not there yet |

@@ -18,8 +18,8 @@
 //!   does without the features that tell of these.
 //! - D3. Who may go on is told behind what they wait for.
 //!
-//! **Not here**: events of forks, moves and unmaps; faults of files and of huge pages; whether the
-//! caller is privileged; that faults of the kernel's own are not told to a descriptor for user mode
+//! **Not here**: events of forks, moves and unmaps; faults of huge pages of a pool, and those of
+//! pages that a file has (`MINOR`); whether the caller is privileged; that faults of the kernel's own are not told to a descriptor for user mode
 //! only.
 
 use crate::errno::Errno;
@@ -37,11 +37,11 @@ use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     _UFFDIO_API, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER, _UFFDIO_WAKE,
     _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, O_NONBLOCK, UFFD_API,
-    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS,
-    UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE,
-    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
-    UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_copy, uffdio_range, uffdio_register,
-    uffdio_writeprotect, uffdio_zeropage,
+    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+    UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY,
+    UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING,
+    UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_copy, uffdio_range,
+    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 
 /// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
@@ -112,7 +112,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     pub fn uffdio_api(&self, fd: &mut Userfaultfd, api: &mut uffdio_api) -> Result<u64, Errno> {
         let watches = P::KEEPS.has(Attrs::UFFD_WP);
         let writes = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_UNPOPULATED;
-        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS;
+        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS | UFFD_FEATURE_MISSING_SHMEM;
         let features = u64::from(if watches { any | writes } else { any });
         let wanted = api.features;
         let is_wrong = api.api != u64::from(UFFD_API) || wanted & !features != 0;
@@ -164,7 +164,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let mut found = false;
         for vma in self.vmas_in(start, end) {
             found = true;
-            if !can_be_armed(&vma) {
+            if !self.can_be_armed(&vma) {
                 return Err(Errno::INVAL);
             }
             if !vma.flags.ceiling().has(Flags::WRITE) {
@@ -195,7 +195,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let handler = fd.ready()?;
         let (start, end) = self.checked(asked)?;
         let is_others = self.handler.is_some_and(|other| other.id != handler.id);
-        let suits = |vma: Vma| can_be_armed(&vma) && !(is_others && is_armed(&vma));
+        let suits = |vma: Vma| self.can_be_armed(&vma) && !(is_others && is_armed(&vma));
         let mut vmas = self.vmas_in(start, end).peekable();
         if vmas.peek().is_none() || !vmas.all(suits) {
             return Err(Errno::INVAL);
@@ -250,10 +250,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let done = self.fill(start, end, is_watched, |process, at| {
             read(source + (at - start), page[0].as_mut_slice())?;
             let with = if is_watched { FillWith::Watched(&*page) } else { FillWith::Copy(&*page) };
-            // Linux takes a guard for a missing page here, and nowhere else.
-            if process.is_guarded(at) {
-                process.mm.advise(process.space, range(at, at + PAGE), Advice::GuardRemove)?;
-            }
+            process.fill_guard(at)?;
             let done = process.mm.fill(process.space, Va::new(at), with);
             done.map(|()| PAGE).map_err(|Unfilled { why, .. }| filled(why))
         });
@@ -270,14 +267,33 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             Err(why) => return Answer::of(Err(why)),
         };
         let done = self.fill(start, end, false, |process, at| {
-            let with = FillWith::Zeros(Pages::new((end - at) / PAGE));
+            // Of a file each page is made; elsewhere a guard is in the way.
+            let is_files = process.vma(at).is_some_and(|vma| vma.is_of_file() && vma.is_shared());
+            let pages = if is_files { 1 } else { (end - at) / PAGE };
+            if is_files {
+                process.fill_guard(at)?;
+            }
+            let with = FillWith::Zeros(Pages::new(pages));
             match process.mm.fill(process.space, Va::new(at), with) {
-                Ok(()) => Ok(end - at),
+                Ok(()) => Ok(pages * PAGE),
                 Err(Unfilled { done, .. }) if done > Bytes::new(0) => Ok(done.get()),
                 Err(Unfilled { why, .. }) => Err(filled(why)),
             }
         });
         answered(done, &asked.range, asked.mode & modes != 0, &mut asked.zeropage)
+    }
+    /// Takes a guard away where a page is to be filled, as Linux does: it is a missing page there,
+    /// and nowhere else. It stays where a file has the page.
+    fn fill_guard(&mut self, at: u64) -> Result<(), Errno> {
+        let is_there = |vma: Vma| {
+            let view = self.view(&vma).filter(|_| vma.is_shared())?;
+            let page = view.offset(at) / PAGE;
+            Some(view.file.has(page) || page >= view.file.bytes().div_ceil(PAGE))
+        };
+        if self.is_guarded(at) && !self.vma(at).and_then(is_there).unwrap_or(false) {
+            self.mm.advise(self.space, range(at, at + PAGE), Advice::GuardRemove)?;
+        }
+        Ok(())
     }
     /// Fills missing pages of one vma, from `start` on: `step` does some, and says how many bytes.
     /// Gives how many bytes were done, or why none was.
@@ -332,12 +348,15 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             true => Watch::Present,
             false => Watch::Nothing,
         };
+        // A page of a file may leave and come back, so what is missing is watched too.
+        let of_file = if is_watch { Watch::All } else { Watch::Nothing };
         let none = Errno(errno::ENOENT);
         if self.vmas_in(start, end).next().is_none() {
             return Err(none);
         }
         self.each_part(start, end, |process, vma, part| {
             match vma.flags.has(Flags::USERFAULT_WRITE) {
+                true if vma.is_of_file() => Ok(process.mm.watch(process.space, part, of_file)?),
                 true => Ok(process.mm.watch(process.space, part, watch)?),
                 false => Err(none),
             }
@@ -350,6 +369,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Answer::of(checked.map(|(start, end)| Some(range(start, end))))
     }
 
+    /// Segments are of no kind that Linux knows here.
+    fn can_be_armed(&self, vma: &Vma) -> bool {
+        !vma.is_huge() && !vma.tag.marks.has(Marks::DROPPABLE) && !self.is_of_segment(vma)
+    }
     /// A range as the program gave it: whole pages that a program can have.
     fn checked(&self, asked: &uffdio_range) -> Result<(u64, u64), Errno> {
         let ends = self.unaligned(asked.start, asked.len)?;
@@ -366,9 +389,6 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
 }
 
-fn can_be_armed(vma: &Vma) -> bool {
-    !vma.is_of_file() && !vma.is_huge() && !vma.tag.marks.has(Marks::DROPPABLE)
-}
 /// Whether a program answers faults of a vma.
 pub(crate) fn is_armed(vma: &Vma) -> bool {
     vma.flags.and(Flags::ARMED) != Flags::NONE
@@ -380,6 +400,7 @@ fn filled(why: FillError) -> Errno {
         FillError::Range(why) => why.into(),
         FillError::Unarmed(_) => Errno(errno::ENOENT),
         FillError::Present(_) => Errno::EXIST,
+        FillError::Beyond(_) => Errno(errno::EFAULT),
     }
 }
 /// The answer where so much was filled, which the program is told beside: all, or not all.

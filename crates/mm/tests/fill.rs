@@ -5,7 +5,6 @@ use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::fault::{FillError, FillWith, Orders, Unfilled};
 use foliant::manager::Setup;
-use foliant::object::ObjectRequest;
 use foliant::space::{Advice, Flags, Place, RangeError, SpaceId};
 use foliant::table::{Aarch64, Attrs, Entry, Paging, Riscv64, X86_64};
 use foliant::{Access, Event, Outcome, Policy};
@@ -138,16 +137,6 @@ fn what_is_not_armed_is_not_filled() {
         let outside = matches!(got.why, FillError::Range(RangeError::Outside(_)));
         assert!(outside && got.done == Bytes::new(0), "{got:?}");
     }
-    // An object's memory is filled nowhere.
-    let object =
-        mm.create_object(&ObjectRequest { pages: Pages::new(8), ..Default::default() }).unwrap();
-    let place = Place::NoReplace(page(16).start());
-    let asked = request(place, 8 * PAGE, Flags::READ_WRITE);
-    mm.map_object(id, &asked, (object, Pages::new(0))).unwrap();
-    arm(&mm, id, row(16, 8));
-    assert_eq!(zeros(&mm, id, 16, 1), ended(0, unarmed(16)));
-    mm.unmap(id, row(16, 8)).unwrap();
-    mm.end_object(object).unwrap();
     mm.switch(None).unwrap();
     mm.end(id).unwrap();
     assert_eq!(zeros(&mm, id, 0, 1), ended(0, RangeError::NoSpace));

@@ -27,6 +27,7 @@ mod hugetlb;
 mod memmap;
 mod memory;
 mod objects;
+mod objects_armed;
 mod objects_refused;
 mod pairs;
 mod pool;

@@ -291,8 +291,7 @@ fn requests_that_do_not_go_together_with_an_object() {
     let of = object(&mm, 4);
     let a = mm.create(None).unwrap();
     let ask = |flags| request(Place::Anywhere, 4 * PAGE, flags);
-    for bad in [Flags::GROWS_DOWN, Flags::HUGE_2M, Flags::HUGE_1G, Flags::USERFAULT, Flags::KERNEL]
-    {
+    for bad in [Flags::GROWS_DOWN, Flags::HUGE_2M, Flags::HUGE_1G, Flags::KERNEL] {
         let flags = SHARED.with(bad);
         assert_eq!(mm.map_object(a, &ask(flags), (of, pages(0))), Err(MapError::Flags(flags)));
     }
@@ -311,6 +310,8 @@ fn requests_that_do_not_go_together_with_an_object() {
     let pool = mm
         .create_object(&ObjectRequest { pages: pages(512), flags, ..ObjectRequest::default() })
         .unwrap();
+    let armed = request(Place::Anywhere, SIZE_2M, SHARED.with(Flags::USERFAULT));
+    assert!(matches!(mm.map_object(a, &armed, (pool, pages(0))), Err(MapError::Flags(_))));
     for first in [u64::MAX - 511, 1 << 52] {
         let ask = request(Place::Anywhere, SIZE_2M, SHARED);
         let beyond = mm.map_object(a, &ask, (pool, pages(first)));

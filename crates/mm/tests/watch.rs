@@ -138,13 +138,6 @@ fn what_is_not_armed_for_writes_is_not_watched() {
     let unarmed = FillError::Unarmed(Va::new(at(6)));
     let watched = fill(6, FillWith::Watched(&[[1; PAGE as usize]]));
     assert_eq!(watched, Err(Unfilled { done: Bytes::new(0), why: unarmed }));
-    // An object's memory is not armed for writes.
-    let object = foliant::object::ObjectRequest { pages: Pages::new(8), ..Default::default() };
-    let object = mm.create_object(&object).unwrap();
-    let asked = request(foliant::space::Place::NoReplace(Va::new(at(16))), PAGE, Flags::READ_WRITE);
-    mm.map_object(id, &asked, (object, Pages::new(0))).unwrap();
-    assert_eq!(mm.advise(id, page(16), Advice::UserfaultWriteArm), hole(16));
-    mm.end_object(object).unwrap();
     mm.switch(None).unwrap();
     mm.end(id).unwrap();
     assert_eq!(mm.watch(id, page(0), Watch::All), Err(RangeError::NoSpace));

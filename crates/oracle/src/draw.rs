@@ -265,7 +265,7 @@ impl Draw {
             _ => self.len(),
         };
         let mode = match what {
-            _UFFDIO_REGISTER => self.pick(&[1, 1, 1, 2, 2, 3, 3, 3, 0, 4, 8]),
+            _UFFDIO_REGISTER => self.pick(&[1, 1, 1, 2, 2, 3, 3, 3, 0, 8]),
             _UFFDIO_WRITEPROTECT => self.pick(&[1, 1, 1, 0, 0, 2, 3, 4]),
             _ => self.pick(&[0, 0, 0, 0, 1, 2, 2, 3, 4]),
         };

@@ -5,7 +5,7 @@ use super::tuned::sizes;
 use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, UseZeroPage, fitting};
 use crate::folio::Class;
 use crate::frame::{Claim, Contents};
-use crate::space::{Area, Seen, attrs, level_of};
+use crate::space::{Area, Flags, Seen, attrs, level_of};
 use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
@@ -103,7 +103,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let shown = if order == Order::BASE { self.side_by_side(area, found) } else { order };
         let entries = if level == Level::BASE { shown.pages().get() as usize } else { 1 };
         let seen = Seen { entries, ..self.seen(area, level, 0) };
-        let Some(agreed) = self.view.agree(&seen) else {
+        // A handler may fill a private area of an object with zeros (fault::object::J6).
+        let is_beyond = || area.flags.has(Flags::OBJECT) && self.is_beyond(area);
+        let Some(agreed) = self.view.agree(&seen).filter(|_| !is_beyond()) else {
             self.drop_table(deposit);
             return Step::Again;
         };

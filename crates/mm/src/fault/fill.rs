@@ -23,14 +23,17 @@
 //!
 //! **Locking.** As a fault (`fault`), with one page in hand.
 //!
-//! **Not here**: areas that map objects, and huge pages of a pool: neither is filled. Pages that
-//! are there are not replaced.
+//! A page of an object comes in two steps: into the object, by the same fill in its space, where
+//! nobody asks whether it is armed, and into the area then (fault::object::J6). Without memory for
+//! the second it stays in the object, with all that is in it.
+//!
+//! **Not here**: huge pages of a pool, which are not filled. Pages that are there are not replaced.
 
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::folio::Class;
 use crate::space::{Area, Flags, RangeError, Seen, attrs, watched};
 use crate::stock::{Event, NoTable};
-use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
+use crate::table::{Attrs, Entry, Found, Paging, Soft, SoftKind};
 use crate::zero;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -77,14 +80,17 @@ pub(crate) enum Filling<'c> {
 }
 
 impl Filling<'_> {
+    /// Whether the page is watched from the start.
+    pub(super) fn is_watched(&self) -> bool {
+        matches!(self, Filling::Watched(_))
+    }
     /// Whether the handler may fill missing pages of an area with it.
     fn suits(&self, area: &Area) -> bool {
-        let others = Flags::KERNEL.with(Flags::OBJECT);
         let armed = match self {
             Filling::Copy(_) | Filling::Zeros => Flags::ARMED,
             Filling::Watched(_) => Flags::USERFAULT_WRITE,
         };
-        area.flags.and(others) == Flags::NONE && area.flags.and(armed) != Flags::NONE
+        !area.flags.has(Flags::KERNEL) && area.flags.and(armed) != Flags::NONE
     }
 }
 
@@ -93,9 +99,10 @@ impl Filling<'_> {
 pub enum FillError {
     /// The range is refused, or there is no memory for the page.
     Range(RangeError),
-    /// No area that is armed, for writes where pages are to be watched, and maps no object is at
-    /// this address.
+    /// No area that is armed, for writes where pages are to be watched, is at this address.
     Unarmed(Va),
+    /// The object that is mapped at this address ends before.
+    Beyond(Va),
     /// Something is at this address already: a page, or a guard.
     Present(Va),
 }
@@ -110,7 +117,10 @@ impl fmt::Display for FillError {
         match self {
             FillError::Range(error) => error.fmt(f),
             FillError::Unarmed(va) => {
-                write!(f, "missing pages at {va} are nobody's to fill: arm memory of its own there")
+                write!(f, "missing pages at {va} are nobody's to fill: arm memory there")
+            }
+            FillError::Beyond(va) => {
+                write!(f, "the object that is mapped at {va} ends before: make it longer")
             }
             FillError::Present(va) => {
                 write!(f, "something is at {va} already: let its program go on")
@@ -138,21 +148,34 @@ impl error::Error for Unfilled {}
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Fills the page at the fault's address. What is there already makes it
-    /// [`Outcome::Spurious`], and an area that is not to be filled is none. The caller is in a
-    /// reader's section.
-    pub(crate) fn fill(&self, with: Filling<'_>) -> Result<Outcome, Need> {
+    /// [`Outcome::Spurious`], and an area that is not to be filled is none. `came` says that the
+    /// page is in the area's object already, by this fill. The caller is in a reader's section.
+    pub(crate) fn fill(&self, with: Filling<'_>, came: bool) -> Result<Outcome, Need> {
+        let is_object = self.space.is_object();
         loop {
-            let Some(area) = self.view.area(self.va).filter(|area| with.suits(area)) else {
+            let suits = |area: &Area| is_object || with.suits(area);
+            let Some(area) = self.view.area(self.va).filter(suits) else {
                 return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
             };
+            if self.is_beyond(&area) {
+                return Ok(Outcome::Refused(Refusal::Beyond(self.va)));
+            }
             let found = self.view.walk(self.va);
+            let is_marker = |soft: Soft| soft.kind == SoftKind::Marker;
             let step = match (found.entry, with) {
-                (Entry::None, Filling::Zeros) => self.zero(&area, &found),
-                (Entry::None, with) => self.put(&area, &found, with),
                 (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
-                (Entry::Soft(soft), Filling::Copy(_) | Filling::Watched(_))
-                    if soft.kind == SoftKind::Marker =>
+                (Entry::None, with) if area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
+                    self.fill_shared(&area, &found, with, came)
+                }
+                (Entry::Soft(soft), with)
+                    if is_marker(soft) && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) =>
                 {
+                    self.fill_shared(&area, &found, with, came)
+                }
+                // The pages of an object are its own.
+                (Entry::None, Filling::Zeros) if !is_object => self.zero(&area, &found),
+                (Entry::None, with) => self.put(&area, &found, with),
+                (Entry::Soft(soft), Filling::Copy(_) | Filling::Watched(_)) if is_marker(soft) => {
                     self.put(&area, &found, with) // in its place (L1)
                 }
                 (Entry::Table(_), _) => Step::Again,
@@ -169,9 +192,6 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// Makes a folio of one page with these contents, and publishes it where nothing was found.
     fn put(&self, area: &Area, found: &Found, with: Filling<'_>) -> Step {
-        let (Filling::Copy(contents) | Filling::Watched(contents)) = with else {
-            return Step::Again; // zeros are no folio
-        };
         match self.ensure(Level::BASE, found) {
             Ok(()) => {}
             Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
@@ -186,12 +206,17 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.stock.put_back(claim);
             return Step::Done(Outcome::OverLimit);
         }
-        zero::write_page(self.stock.machine, contents, &claim); // L2
-        self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
-        let origin = self.space.member.origin(self.va, area.own_offset());
+        match with {
+            Filling::Copy(contents) | Filling::Watched(contents) => {
+                zero::write_page(self.stock.machine, contents, &claim); // L2
+                self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
+            }
+            Filling::Zeros => self.stock.clear(&claim),
+        }
+        let origin = self.space.member.origin(self.va, area.offset(self.stock));
         let head = self.stock.enlist(claim, 1, origin);
-        let Some(agreed) = self.view.agree(&Seen::one(area, self.va, Level::BASE, found.word))
-        else {
+        let seen = Seen::one(area, self.va, Level::BASE, found.word);
+        let Some(agreed) = self.view.agree(&seen).filter(|_| !self.is_beyond(area)) else {
             let claim = self.stock.delist(head, 1);
             claim.into_iter().for_each(|claim| self.stock.release(claim)); // L3
             self.space.uncharge(me, 1);
@@ -200,7 +225,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         let writable = if area.flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
         let attrs = attrs(area.flags) | writable | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
-        let attrs = if let Filling::Watched(_) = with { watched(attrs) } else { attrs };
+        let attrs =
+            if with.is_watched() && !self.space.is_object() { watched(attrs) } else { attrs };
         agreed.map(head, Order::BASE, attrs | Attrs::TOUCHED);
         Step::Done(Outcome::Mapped(Order::BASE))
     }

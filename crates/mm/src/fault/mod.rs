@@ -314,10 +314,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::None if area.flags.has(Flags::KERNEL) => {
                 Step::Done(Outcome::Refused(Refusal::Kernel(self.va)))
             }
+            Entry::None if area.flags.has(Flags::OBJECT) => self.of_object(area, found),
             Entry::None if area.flags.has(Flags::USERFAULT) => {
                 Step::Done(Outcome::Userfault(self.va))
             }
-            Entry::None if area.flags.has(Flags::OBJECT) => self.of_object(area, found),
             Entry::None if self.access == Access::Write => self.anonymous(area, found),
             Entry::None => self.zero(area, found),
             Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),
@@ -347,6 +347,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         match self.access {
             // It is watched no more, and the marker is about to go.
             _ if !area.flags.has(Flags::USERFAULT_WRITE) => Step::Need(Need::Wait),
+            _ if area.flags.has(Flags::OBJECT) => self.of_object(area, found),
             _ if area.flags.has(Flags::USERFAULT) => Step::Done(Outcome::Userfault(self.va)),
             Access::Write => Step::Done(Outcome::UserfaultWrite(self.va)),
             Access::Read | Access::Execute => self.zero_watched(area, found),

@@ -29,17 +29,25 @@
 //!   the space's own by where it was made. It keeps the reservation of its place (space::S7), and
 //!   where that is spent the entry says so (`SPENT_BEHIND`).
 //!
+//! - J6. In an area that is armed for missing pages those are told that the object has not; what it
+//!   has is mapped, for nobody else's handler is asked. One that is armed gets its pages one by
+//!   one, with nothing around where writes are told. A marker stays until its page is mapped
+//!   watched. A page that a handler fills comes into the object first, where the area is shared,
+//!   and is mapped as any page of it then; in a private area it is the space's own, and comes where
+//!   the object does not end before (as J5). A fault that was at work when the area was armed may
+//!   still bring a page of the object, as another program may at any time.
+//!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
 //! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
 //! object's table is held for a few words. Nobody takes the two the other way round.
 
-use super::{Access, Fault, Need, Outcome, Refusal, Step, fitting};
+use super::{Access, Fault, Filling, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
 use crate::object::{FoundPage, Looked, look, place};
 use crate::pool::Ground;
 use crate::rmap::Attachment;
 use crate::space::{
-    Agreed, Area, Around, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of,
+    Agreed, Area, Around, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of, watched,
 };
 use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
@@ -53,6 +61,22 @@ const AROUND: Order = Order::new(4).expect("64 KiB");
 /// Pages of an object that lie side by side, up to the first that is none: no more are published
 /// under one hold of a lock.
 type Neighbours<'f, 'm, M, P> = [Option<FoundPage<'f, 'm, M, P>>; 1 << AROUND.get()];
+
+/// How much of an object is mapped, and how.
+#[derive(Clone, Copy)]
+struct Shown {
+    order: Order,
+    attrs: Attrs,
+}
+
+/// Whether the program answers faults of an area.
+fn is_armed(area: &Area) -> bool {
+    area.flags.and(Flags::ARMED) != Flags::NONE
+}
+/// Whether a marker was found.
+fn is_marked(found: &Found) -> bool {
+    matches!(found.entry, Entry::Soft(_))
+}
 
 /// What entries of an object's pages say in an area that is not its owner.
 fn attrs_of_object(flags: Flags) -> Attrs {
@@ -75,14 +99,17 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let page = match self.page_of_object(attached) {
             Ok(page) => page,
             Err(step) => {
-                if self.brings_around(attached) && self.is_beyond(area) {
+                if self.brings_around(area, attached) && self.is_beyond(area) {
                     self.share_before_end(area, attached, found);
                 }
-                return step;
+                return self.told_or(area, found, step);
             }
         };
         if page.is_broken(self.stock) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
+        }
+        if is_marked(found) && self.access == Access::Write {
+            return Step::Done(Outcome::UserfaultWrite(self.va));
         }
         if self.access == Access::Write && !area.flags.has(Flags::SHARED) {
             return self.copy_of_object(area, found, &page);
@@ -94,12 +121,28 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         step
     }
+    /// What is done where the object has no page: it is told, or done as `step` says.
+    fn told_or(&self, area: &Area, found: &Found, step: Step) -> Step {
+        let is_missing = matches!(step, Step::Need(Need::OfObject(_)));
+        if !is_armed(area) || !is_missing || self.is_beyond(area) {
+            return step;
+        }
+        let told = match (area.flags.has(Flags::USERFAULT), is_marked(found), self.access) {
+            (true, ..) => Outcome::Userfault(self.va),
+            (false, true, Access::Write) => Outcome::UserfaultWrite(self.va),
+            _ => return step,
+        };
+        self.offers.object.take();
+        Step::Done(told)
+    }
     /// Maps as much of the page's folio as fits.
     fn share_what_fits(&self, area: &Area, found: &Found, page: &FoundPage<'f, 'm, M, P>) -> Step {
-        let mut order = page.folio;
+        let attrs = attrs_of_object(area.flags);
+        let attrs = if is_marked(found) { watched(attrs) } else { attrs };
+        let mut order = if is_armed(area) { Order::BASE } else { page.folio };
         loop {
             let Some(smaller) = order.get().checked_sub(1) else {
-                return self.share(area, found, page, Order::BASE);
+                return self.share(area, found, page, Shown { order: Order::BASE, attrs });
             };
             if let Some(step) = self.share_if_it_fits(area, found, page, order) {
                 return step;
@@ -139,7 +182,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if !self.space.admits(order.pages().get()) || !page.is_in(order) {
             return None;
         }
-        Some(self.share(area, found, page, order))
+        Some(self.share(area, found, page, Shown { order, attrs: attrs_of_object(area.flags) }))
     }
 
     /// Publishes entries of the page's folio.
@@ -148,7 +191,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         area: &Area,
         found: &Found,
         page: &FoundPage<'f, 'm, M, P>,
-        order: Order,
+        Shown { order, attrs }: Shown,
     ) -> Step {
         let level = level_of(order);
         match self.ensure(level, found) {
@@ -170,7 +213,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.stock.add_references(head, pages);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let first = self.va.align_down(order.bytes());
-        let seen = Seen { entries, ..Seen::one(area, first, level, 0) };
+        let word = if is_marked(found) { found.word } else { 0 };
+        let seen = Seen { entries, ..Seen::one(area, first, level, word) };
         let Some(agreed) = self.agree_on(&seen, &|| page.is_in(order)) else {
             self.stock.drop_unused(head, pages);
             self.space.uncharge(me, pages);
@@ -181,7 +225,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if let Some(table) = deposit {
             self.space.deposit(self.stock, table);
         }
-        agreed.map(order.head(page.frame), order, attrs_of_object(area.flags));
+        agreed.map(order.head(page.frame), order, attrs);
         self.stock.count(Event::ObjectMapped);
         Step::Done(Outcome::Mapped(order))
     }
@@ -193,7 +237,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         page: &FoundPage<'f, 'm, M, P>,
         order: Order,
     ) -> Option<VaRange> {
-        let brings = self.brings_around(attached);
+        let brings = self.brings_around(area, attached);
         let before = page.frame.get() - page.folio.head(page.frame).get();
         let start = self.va.get().saturating_sub(before * FRAME_BYTES);
         let folio = VaRange::new(
@@ -201,7 +245,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.va.add((page.folio.pages().get() - before) * FRAME_BYTES),
         )?;
         let around = self.around(area);
-        match (order < page.folio, brings && order < AROUND) {
+        match (order < page.folio && !is_armed(area), brings && order < AROUND) {
             (false, false) => None,
             (true, false) => Some(folio),
             (false, true) => Some(around),
@@ -211,9 +255,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
     /// Whether what is around the page comes with it.
-    fn brings_around(&self, attached: Attachment<'_>) -> bool {
+    fn brings_around(&self, area: &Area, attached: Attachment<'_>) -> bool {
         let object: &Space = record(self.stock.machine, attached.object().pa());
-        self.access != Access::Write && object.object_around() == Around::Present
+        self.access != Access::Write
+            && object.object_around() == Around::Present
+            && !area.flags.has(Flags::USERFAULT_WRITE)
     }
     /// What a read brings with it: 64 KiB that are aligned, or begin with the area.
     fn around(&self, area: &Area) -> VaRange {
@@ -328,6 +374,32 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         agreed.map(head, Order::BASE, attrs | Attrs::TOUCHED);
         stock.count(Event::Copied);
         Step::Done(Outcome::Copied)
+    }
+
+    /// Fills a missing page of a shared area (J6). `came` says that the object has it by this fill.
+    pub(super) fn fill_shared(
+        &self,
+        area: &Area,
+        found: &Found,
+        with: Filling<'_>,
+        came: bool,
+    ) -> Step {
+        let attached =
+            Attachment::of(self.stock, area.attachment().expect("the area has an object"));
+        match self.page_of_object(attached) {
+            Ok(page) if came => {
+                let attrs = attrs_of_object(area.flags);
+                let attrs = if with.is_watched() { watched(attrs) } else { attrs };
+                self.share(area, found, &page, Shown { order: Order::BASE, attrs })
+            }
+            Ok(_) => Step::Done(Outcome::Spurious),
+            // It came, and was dropped from the object by now.
+            Err(Step::Need(Need::OfObject(_))) if came => {
+                self.offers.object.take();
+                Step::Done(Outcome::Mapped(Order::BASE))
+            }
+            Err(step) => step,
+        }
     }
 
     /// Agrees on entries for pages that the object has still, as `is_there` says (J1).

@@ -11,10 +11,12 @@ use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
-    /// Puts pages where none are, from `va` on, in memory of the space's own that is armed
+    /// Puts pages where none are, from `va` on, in memory that is armed
     /// ([`Advice::UserfaultArm`](space::Advice)): as the handler does that is told of
     /// [`Outcome::Userfault`]. Each page is there for all CPUs at once, with all that is in it.
-    /// The rights of the areas are not asked. Others may run between any two pages.
+    /// In a shared area of an object it is the object's, and is refused where that has one; in a
+    /// private one it is the space's own. The rights of the areas are not asked. Others may run
+    /// between any two pages.
     pub fn fill(&self, id: SpaceId, va: Va, with: FillWith<'_>) -> Result<(), Unfilled> {
         let none = |why: RangeError| Unfilled { done: Bytes::new(0), why: why.into() };
         let pages = with.pages().get();
@@ -33,6 +35,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Outcome::OutOfMemory => RangeError::NoMemory.into(),
                 Outcome::OverLimit => self.over_limit(id).into(),
                 Outcome::Refused(Refusal::NoSpace) => RangeError::NoSpace.into(),
+                Outcome::Refused(Refusal::Beyond(_)) => FillError::Beyond(at),
                 _ => FillError::Unarmed(at),
             };
             return Err(Unfilled { done, why });
@@ -49,15 +52,23 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Fills one page; without memory it looks once more, as a fault does (fault::E7).
     fn fill_page(&self, id: SpaceId, va: Va, with: Filling<'_>, outside: &mut Outside) -> Outcome {
-        match self.fill_once(id, va, with, outside) {
+        let mut came = false;
+        match self.fill_once((id, va), with, &mut came, outside) {
             Outcome::OutOfMemory | Outcome::OverLimit => {
                 let _looking = self.stock.last_look(outside);
-                self.fill_once(id, va, with, outside)
+                self.fill_once((id, va), with, &mut came, outside)
             }
             outcome => outcome,
         }
     }
-    fn fill_once(&self, id: SpaceId, va: Va, with: Filling<'_>, outside: &mut Outside) -> Outcome {
+    /// Does so once; `came` is noted when the page came into the area's object.
+    fn fill_once(
+        &self,
+        (id, va): (SpaceId, Va),
+        with: Filling<'_>,
+        came: &mut bool,
+        outside: &mut Outside,
+    ) -> Outcome {
         let (demand, offers) = (Demand::page(va, Access::Write), Offers::default());
         loop {
             let got = {
@@ -65,7 +76,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 let Some(space) = id.peek(&self.stock) else {
                     return Outcome::Refused(Refusal::NoSpace);
                 };
-                Fault::new(&self.stock, space, &self.switches, demand, &offers).fill(with)
+                Fault::new(&self.stock, space, &self.switches, demand, &offers).fill(with, *came)
             };
             match got {
                 Ok(Outcome::OutOfMemory) if self.relieve() => {}
@@ -73,6 +84,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Err(Need::Wait) => {
                     self.stock.machine.relax();
                     outside.yield_now(self.stock.machine);
+                }
+                Err(Need::OfObject(at)) => {
+                    let object = offers.object.take().expect("it is asked for with its object");
+                    match self.fill_once((object, at), with, &mut false, outside) {
+                        Outcome::Mapped(_) => *came = true,
+                        // The object ended, and so did the area.
+                        Outcome::Refused(Refusal::NoSpace) => {}
+                        Outcome::Refused(_) => return Outcome::Refused(Refusal::Beyond(va)),
+                        other => return other,
+                    }
                 }
                 Err(need) => unreachable!("a page is filled with what is at hand, not {need:?}"),
             }

@@ -314,7 +314,7 @@ fn as_mapped(
     first: Pages,
 ) -> Result<MapRequest, MapError> {
     let flags = request.flags;
-    let none = Flags::GROWS_DOWN.with(Flags::ARMED).with(Flags::HUGE_2M).with(Flags::HUGE_1G);
+    let none = Flags::GROWS_DOWN.with(Flags::HUGE_2M).with(Flags::HUGE_1G);
     if flags.and(none) != Flags::NONE {
         return Err(MapError::Flags(flags));
     }

@@ -1,6 +1,7 @@
 //! Advice: wishes for folio sizes, contents dropped, guards.
 
 use super::area::{Area, Flags};
+use super::attach;
 use super::error::RangeError;
 use super::huge;
 use super::ops::{change_entries, check, covered};
@@ -14,6 +15,7 @@ use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::{NoTable, Stock, Supply};
 use crate::table::{At, Attrs, Blocked, Edit, Paging, Soft, SoftKind, Tables, Verdict};
+use core::cell::Cell;
 use foliant_machine::Machine;
 use foliant_units::{Level, Pa, VaRange};
 
@@ -65,8 +67,17 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     check::<P>(range)?;
     let mut dropped = 0;
     let _writer = space.writer.lock(stock.machine, steps.outside());
+    let outlasts = Cell::new(false);
     covered(stock, space, range, |area| match advice {
-        Advice::DontNeed | Advice::Tag(_) => huge::uncut(area, range),
+        Advice::DontNeed => {
+            outlasts.set(outlasts.get() || watch::outlasts(area));
+            huge::uncut(area, range)
+        }
+        Advice::UserfaultArm | Advice::UserfaultWriteArm => {
+            attach::note_armed(stock, area); // before a page can be watched (watch::H6)
+            huge::small(area, range)
+        }
+        Advice::Tag(_) => huge::uncut(area, range),
         Advice::PopulateRead | Advice::PopulateWrite => Ok(()),
         _ => huge::small(area, range),
     })?;
@@ -105,7 +116,18 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         Advice::UserfaultDisarm => flags(Flags::NONE, Flags::USERFAULT)?,
         Advice::DontNeed => {
             let zap = Zap::new(stock, space, Guards::Keep);
-            zap.range(&mut gather, range, steps);
+            match outlasts.get() {
+                true => {
+                    for area in space.areas.overlapping(stock.machine, range) {
+                        let part = area.range.intersect(range);
+                        match watch::outlasts(&area) {
+                            true => zap.range_watched(&mut gather, part, None, steps),
+                            false => zap.range(&mut gather, part, steps),
+                        }
+                    }
+                }
+                false => zap.range(&mut gather, range, steps),
+            }
             dropped = zap.kept();
         }
         Advice::Free => {

@@ -16,6 +16,7 @@ use super::names::Pinned;
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
+use super::watch;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::frame::{AnonOffset, Index};
@@ -45,6 +46,13 @@ pub(super) fn shows<M: Machine, P: Paging>(
 ) -> Option<(Frame, AnonOffset)> {
     let attached = Attachment::of(stock, area.attachment()?);
     Some((attached.object(), attached.offset()))
+}
+/// Notes that the program is about to answer faults of an area. The caller holds the writer.
+#[inline(never)] // few areas map objects
+pub(super) fn note_armed<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, area: &Area) {
+    if let Some(name) = area.attachment() {
+        object(stock, Attachment::of(stock, name)).as_object.note_armed();
+    }
 }
 /// The area that `area` becomes when it is moved by so much.
 pub(super) fn moved<M: Machine, P: Paging>(
@@ -189,7 +197,12 @@ pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
         let shown = shows(stock, &area).filter(|(object, _)| *object == attached.object());
         let part = shown.and_then(|(_, offset)| part_of(&area, offset, pages));
         let Some(part) = part else { continue };
-        match copies == Copies::Go || area.flags.has(Flags::SHARED) {
+        let is_all = copies == Copies::Go || area.flags.has(Flags::SHARED);
+        match is_all {
+            _ if watch::outlasts(&area) => {
+                let only = (!is_all).then_some(attached.object());
+                zap.range_watched(&mut gather, part, only, steps);
+            }
             true => zap.range(&mut gather, part, steps),
             false => zap.range_of(&mut gather, part, attached.object(), steps),
         }

@@ -128,6 +128,9 @@ pub(crate) fn map_object<M: Machine, P: Paging>(
     }
     put(stock, space, request, steps, |area| {
         let name = attach::attachment(stock, space, object, area.range.start(), page)?;
+        if request.flags.and(Flags::ARMED) != Flags::NONE {
+            object.as_object.note_armed();
+        }
         Ok(area.attached(name))
     })
 }

@@ -56,6 +56,8 @@ const KINDS: [Flags; 4] = [Flags::HUGEPAGE, Flags::NOHUGEPAGE, Flags::HUGE_2M, F
 const OBJECT: u64 = 1 << 4;
 /// There: a read brings its page's folio alone ([`Around::Nothing`]).
 const LONE: u64 = 1 << 5;
+/// There: a program answers faults of an area that maps it, or did so once.
+const ARMED: u64 = 1 << 6;
 /// In `holds`: the object has its name.
 const NAMED: u64 = 1 << 63;
 
@@ -68,8 +70,8 @@ pub(super) struct AsObject {
     holds: AtomicU64, // [a]
     /// Where its areas end.
     end: AtomicU64, // [w], read at any time
-    /// [`OBJECT`], what its folios are, and [`LONE`].
-    flags: AtomicU64, // [c]
+    /// [`OBJECT`], what its folios are, [`LONE`] and [`ARMED`], which alone may come later.
+    flags: AtomicU64, // [a]
     /// Held over a change of its size and over a punch, from the first step to the last one.
     cutting: Patient,
 }
@@ -109,6 +111,10 @@ impl AsObject {
     #[inline(always)]
     pub(super) fn is_one(&self) -> bool {
         self.flags.load(Ordering::Relaxed) != 0
+    }
+    /// A program is about to answer faults of an area that maps it.
+    pub(super) fn note_armed(&self) {
+        self.flags.fetch_or(ARMED, Ordering::SeqCst);
     }
     /// What a read brings of it.
     pub(super) fn around(&self) -> Around {
@@ -174,6 +180,10 @@ impl Space {
         self.member.tables(stock)
     }
 
+    /// Whether it is an object's whose pages a program may have been told of as missing.
+    pub(crate) fn is_armed_object(&self) -> bool {
+        self.as_object.flags.load(Ordering::SeqCst) & ARMED != 0
+    }
     /// Whether it is an object's.
     #[inline(always)]
     pub(crate) fn is_object(&self) -> bool {

@@ -17,8 +17,14 @@
 //! - H4. What is watched stays so where a leaf is split and where a folio is moved. It ends where
 //!   contents are dropped, in a child, and at the new addresses of memory that is moved: the
 //!   handler knows of addresses, and of one space.
+//! - H5. In an area that maps an object a page leaves and comes back without the program's doing, so
+//!   what is watched there stays so where it leaves: a marker takes its place, until the area is
+//!   unmapped, moved or armed no more.
 //!
-//! **Not here**: which handler is told. Memory that maps objects is not watched.
+//! - H6. Of an object that was once mapped by an armed area no page goes because it holds zeros: the
+//!   handler would be told of it anew.
+//!
+//! **Not here**: which handler is told. Huge pages of a pool are not watched.
 
 use super::area::{Area, Flags};
 use super::error::RangeError;
@@ -46,12 +52,11 @@ pub enum Watch {
 }
 
 /// A missing page that is watched.
-const MARKER: u64 = Soft { kind: SoftKind::Marker, payload: 0 }.word();
+pub(super) const MARKER: u64 = Soft { kind: SoftKind::Marker, payload: 0 }.word();
 
 /// Whether pages of an area may be watched.
 pub(super) fn is_watchable<P: Paging>(area: &Area) -> bool {
-    let others = Flags::KERNEL.with(Flags::OBJECT);
-    P::KEEPS.has(Attrs::UFFD_WP) && area.flags.and(others) == Flags::NONE
+    P::KEEPS.has(Attrs::UFFD_WP) && !area.flags.has(Flags::KERNEL)
 }
 
 /// Has writes to the pages of a range told, or not any more. Areas that are armed for writes cover
@@ -77,6 +82,11 @@ pub(crate) fn watch<M: Machine, P: Paging>(
     gather.settle();
     gather.flush();
     Ok(())
+}
+
+/// Whether what is watched in an area stays so where pages leave (H5).
+pub(super) fn outlasts(area: &Area) -> bool {
+    area.flags.has(Flags::OBJECT.with(Flags::USERFAULT_WRITE))
 }
 
 /// Changes what is watched in a range. The caller holds the writer, and flushes.

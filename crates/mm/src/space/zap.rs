@@ -8,6 +8,7 @@ use super::places::{DROPPED, LOST, SPENT, SPENT_BEHIND};
 use super::record::Space;
 use super::steps::Steps;
 use super::walk;
+use super::watch::MARKER;
 use crate::flush::{Gather, Used};
 use crate::frame::{Kind, Unmapped};
 use crate::stock::{Event, Stock};
@@ -107,7 +108,32 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
             false => Verdict::Keep,
         };
         // What is alike to the walk may be the object's and others': each word is a run.
-        self.edit::<1>(gather, range, &Chosen { zap: self, leaf }, steps);
+        let chosen = Chosen { zap: self, keeps_markers: false, leaf };
+        self.edit::<1>(gather, range, &chosen, steps);
+        gather.settle();
+    }
+    /// Takes pages of an area out in which what is watched stays so (watch::H5): those of an
+    /// object, or all.
+    #[inline(never)] // few areas are such
+    pub(super) fn range_watched(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        object: Option<Frame>,
+        steps: &mut Steps,
+    ) {
+        let origin = |pa: Pa| self.stock.origin(self.stock.head_of(pa.frame())).tree;
+        let goes = |pa, attrs: Attrs| {
+            object.is_none_or(|object| !attrs.has(Attrs::SPECIAL) && origin(pa) == object)
+        };
+        let leaf = |at: At, word, pa, attrs: Attrs| match at.level {
+            _ if !goes(pa, attrs) => Verdict::Keep,
+            _ if !attrs.has(Attrs::UFFD_WP) => self.leaf(at, word, pa, attrs),
+            Level::BASE => Verdict::Take(MARKER),
+            _ => Verdict::Split, // each of its pages leaves one
+        };
+        let watched = Chosen { zap: self, keeps_markers: true, leaf };
+        self.edit::<1>(gather, range, &watched, steps);
         gather.settle();
     }
     /// Takes a huge page away where a place of `range` has it, so that no other page comes there.
@@ -123,7 +149,8 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
             true => Verdict::Take(LOST),
             false => Verdict::Keep,
         };
-        self.edit::<1>(gather, range, &Chosen { zap: self, leaf }, steps);
+        let chosen = Chosen { zap: self, keeps_markers: false, leaf };
+        self.edit::<1>(gather, range, &chosen, steps);
         gather.settle();
         self.kept() > 0
     }
@@ -224,6 +251,7 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
 /// Takes those leaves out that `leaf` says.
 struct Chosen<'c, 'z, 'm, M: Machine, P: Paging, F> {
     zap: &'c Zap<'z, 'm, M, P>,
+    keeps_markers: bool,
     leaf: F,
 }
 
@@ -238,7 +266,10 @@ where
         (self.leaf)(at, word, pa, attrs)
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
-        self.zap.soft(at, soft)
+        match soft.kind {
+            SoftKind::Marker if self.keeps_markers => Verdict::Keep,
+            _ => self.zap.soft(at, soft),
+        }
     }
 }
 

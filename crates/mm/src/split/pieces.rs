@@ -4,7 +4,7 @@ use super::put::{Back, Leaf, Shape, put};
 use super::walk::Folio;
 use super::zeros::{Marks, is_zero};
 use crate::frame::{Claim, Flag, Origin};
-use crate::space::SpaceId;
+use crate::space::{Space, SpaceId};
 use crate::stock::{Event, Frozen, Stock};
 use crate::table::{Attrs, Paging};
 use crate::zero;
@@ -17,7 +17,8 @@ pub enum ZeroPieces {
     /// They stay pages.
     Keep,
     /// The shared zero page takes their place, and they are given back. Of an object's folio
-    /// nothing takes it: the object has no such page any more.
+    /// nothing takes it: the object has no such page any more. They stay pages where a program
+    /// answers faults of the object, or did so once (space::watch::H6).
     Share,
     /// Nothing takes their place, and they are given back. Where something was noted on an entry,
     /// or the program fills what is missing itself, the shared zero page takes it.
@@ -49,10 +50,8 @@ pub(super) fn divide<M: Machine, P: Paging>(
     let folio = Folio::of(stock, head, order);
     stock.retire_head(frozen);
     stock.folios.split(head, order, into).expect("a folio is a block (claim::I1)");
-    let zeros = match zeros {
-        ZeroPieces::Share if is_of_object(stock, folio.origin) => ZeroPieces::Drop,
-        zeros => zeros,
-    };
+    let whose = whose(stock, folio.origin);
+    let zeros = if whose == Whose::ArmedObject { ZeroPieces::Keep } else { zeros };
     let share = zeros != ZeroPieces::Keep && into == Order::BASE;
     let (mut gone, mut zero) = (Marks::default(), Marks::default());
     let mut pieces = Pieces { order, folios: 0, unmapped: 0, zero: 0 };
@@ -86,6 +85,7 @@ pub(super) fn divide<M: Machine, P: Paging>(
         }
         let shared = Leaf { pa: stock.zeros.page().pa(), attrs: shared_zero(attrs) };
         match zeros == ZeroPieces::Drop && !attrs.has(Attrs::UFFD_WP) {
+            _ if whose == Whose::Object => Back::Gone,
             true => Back::Nothing(shared),
             false => Back::Leaf(shared),
         }
@@ -99,10 +99,22 @@ pub(super) fn divide<M: Machine, P: Paging>(
     pieces
 }
 
-/// Whether a folio that was made there is an object's: its tables name no page but its own.
-fn is_of_object<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, origin: Origin) -> bool {
+/// Whose a folio is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Programs,
+    Object,
+    ArmedObject,
+}
+/// Whose a folio is that was made there: an object's tables name no page but its own.
+fn whose<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, origin: Origin) -> Whose {
     let _reading = stock.reading();
-    SpaceId::found(stock, origin.tree).is_some_and(SpaceId::is_object)
+    let id = SpaceId::found(stock, origin.tree).filter(|id| id.is_object());
+    match id {
+        None => Whose::Programs,
+        Some(id) if id.peek(stock).is_some_and(Space::is_armed_object) => Whose::ArmedObject,
+        Some(_) => Whose::Object,
+    }
 }
 /// An entry of a page of zeros names the shared one, and keeps what was noted on it.
 fn shared_zero(attrs: Attrs) -> Attrs {

@@ -24,6 +24,8 @@ pub(super) enum Back {
     /// Nothing; or this leaf where the program fills what is missing itself: what was there is not
     /// missing.
     Nothing(Leaf),
+    /// Nothing: an object has the page no more.
+    Gone,
 }
 
 /// How a leaf as large as the folio comes back.
@@ -96,6 +98,7 @@ impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Back> PutWords<'_, '_, '_, M,
         let leaf = match (self.putting.onto)(pa.frame(), attrs) {
             Back::Leaf(leaf) => Some(leaf),
             Back::Nothing(leaf) => self.is_armed(va, known).then_some(leaf),
+            Back::Gone => None,
         };
         // The shared zero page is charged to nobody.
         if leaf.is_none_or(|leaf| leaf.attrs.has(Attrs::SPECIAL)) {

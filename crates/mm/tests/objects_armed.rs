@@ -1,0 +1,411 @@
+//! Armed memory of objects: which missing pages are told, what a handler puts there and who sees
+//! it, and what is watched while pages leave the object and come back.
+
+use crate::common::beside::Beside;
+use crate::common::*;
+use foliant::fault::{FillError, FillWith, Refusal, Unfilled};
+use foliant::manager::CollapseLimits;
+use foliant::object::ObjectRequest;
+use foliant::space::{Advice, Flags, Move, ObjectId, Place, RangeError, SpaceId, Watch};
+use foliant::split::SplitInto;
+use foliant::table::{Attrs, Entry, Paging};
+use foliant::{Access, Event, Outcome, Policy};
+use foliant_sim::{Failing, Sim};
+use foliant_units::{Bytes, Order, Pages, Va};
+
+type Page = [u8; PAGE as usize];
+
+const SHARED: Flags = Flags::READ_WRITE.with(Flags::SHARED);
+const PRIVATE: Flags = Flags::READ_WRITE;
+/// Where the private area is, in pages behind `BASE`.
+const OWN: u64 = 64;
+/// Pages of the object.
+const ROOM: u64 = 16;
+
+const SEVEN: &[Page] = &[[7; PAGE as usize]];
+const ONES: &[Page] = &[[1; PAGE as usize]];
+const SEVENS: u64 = u64::from_ne_bytes([7; 8]);
+
+fn at(nth: u64) -> u64 {
+    BASE + nth * PAGE
+}
+fn missing(nth: u64) -> Outcome {
+    Outcome::Userfault(Va::new(at(nth)))
+}
+fn told(nth: u64) -> Outcome {
+    Outcome::UserfaultWrite(Va::new(at(nth)))
+}
+fn fault(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64, access: Access) -> Outcome {
+    mm.fault(id, Va::new(at(nth)), access)
+}
+fn fill(
+    mm: &AnyMm<'_, impl Paging>,
+    id: SpaceId,
+    nth: u64,
+    with: FillWith<'_>,
+) -> Result<(), FillError> {
+    mm.fill(id, Va::new(at(nth)), with).map_err(|Unfilled { why, .. }| why)
+}
+fn copy(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> Result<(), FillError> {
+    fill(mm, id, nth, FillWith::Copy(SEVEN))
+}
+fn zeros(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> Result<(), FillError> {
+    fill(mm, id, nth, FillWith::Zeros(Pages::new(1)))
+}
+fn present(nth: u64) -> Result<(), FillError> {
+    Err(FillError::Present(Va::new(at(nth))))
+}
+/// What the kernel reads of a page of an object, if that has it.
+fn peek(mm: &AnyMm<'_, impl Paging>, of: ObjectId, page: u64) -> Option<u64> {
+    let kept = mm.object_page(of, Pages::new(page), Access::Read).unwrap()?;
+    let mut word = [0; 8];
+    kept.read(Bytes::new(0), &mut word);
+    Some(u64::from_ne_bytes(word))
+}
+fn poke(mm: &AnyMm<'_, impl Paging>, of: ObjectId, page: u64, value: u64) {
+    let kept = mm.object_page(of, Pages::new(page), Access::Write).unwrap().expect("it is made");
+    kept.write(Bytes::new(0), &value.to_ne_bytes());
+}
+fn map(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64, of: ObjectId, flags: Flags) {
+    let asked = request(Place::Fixed(Va::new(at(nth))), ROOM * PAGE, flags);
+    mm.map_object(id, &asked, (of, Pages::new(0))).unwrap();
+}
+/// An object, a space that this CPU runs and that maps it shared at 0 and privately at [`OWN`],
+/// both armed, and another that maps it shared and is not.
+fn armed(mm: &AnyMm<'_, impl Paging>, advice: Advice) -> (ObjectId, SpaceId, SpaceId) {
+    let pages = Pages::new(ROOM);
+    let of = mm.create_object(&ObjectRequest { pages, ..Default::default() }).unwrap();
+    let [id, other] = [(); 2].map(|()| mm.create(None).unwrap());
+    map(mm, id, 0, of, SHARED);
+    map(mm, id, OWN, of, PRIVATE);
+    map(mm, other, 0, of, SHARED);
+    [0, OWN].into_iter().for_each(|first| mm.advise(id, row(first, ROOM), advice).unwrap());
+    mm.switch(Some(id)).unwrap();
+    (of, id, other)
+}
+/// Does something as the other space.
+fn by<R>(mm: &AnyMm<'_, impl Paging>, id: SpaceId, back: SpaceId, act: impl FnOnce() -> R) -> R {
+    mm.switch(Some(id)).unwrap();
+    let done = act();
+    mm.switch(Some(back)).unwrap();
+    done
+}
+/// What the entry of a page says: that it is watched, that it may be written to.
+fn says(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> Option<(bool, bool)> {
+    mm.with_leaves(id, page(nth), |mut leaves| match leaves.next()?.entry {
+        Entry::Leaf { attrs, .. } => Some((attrs.has(Attrs::UFFD_WP), attrs.has(Attrs::WRITE))),
+        _ => None,
+    })
+    .unwrap()
+}
+
+#[test]
+fn what_an_object_has_not_is_told_and_what_it_has_is_mapped() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.set_object_policy(only(2));
+    let (of, id, other) = armed(&mm, Advice::UserfaultArm);
+    for first in [0, OWN] {
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(fault(&mm, id, first + 5, access), missing(first + 5));
+        }
+    }
+    // Others bring it, in a folio of four; one page is mapped of it.
+    by(&mm, other, id, || {
+        assert_eq!(store(&sim, &mm, other, at(5), 1), [Outcome::Mapped(order(2))])
+    });
+    assert_eq!(fault(&mm, id, 5, Access::Write), Outcome::Mapped(Order::BASE));
+    assert_eq!(mm.pages(id), Some(Pages::new(1)));
+    assert_eq!(load(&sim, &mm, id, at(OWN + 4)), 0, "what is around comes with a read");
+    assert_eq!(store(&sim, &mm, id, at(OWN + 5), 9), [Outcome::Copied]);
+    assert_eq!([5, OWN + 5].map(|nth| load(&sim, &mm, id, at(nth))), [1, 9]);
+    assert_eq!(peek(&mm, of, 8), None);
+    // What is beyond is refused.
+    mm.resize_object(of, Pages::new(12)).unwrap();
+    for nth in [12, OWN + 12] {
+        let beyond = Va::new(at(nth));
+        assert_eq!(fault(&mm, id, nth, Access::Write), Outcome::Refused(Refusal::Beyond(beyond)));
+        assert_eq!([copy(&mm, id, nth), zeros(&mm, id, nth)], [Err(FillError::Beyond(beyond)); 2]);
+    }
+    // Disarmed: as ever.
+    mm.advise(id, row(0, ROOM), Advice::UserfaultDisarm).unwrap();
+    assert_eq!(store(&sim, &mm, id, at(8), 3), [Outcome::Mapped(order(2))]);
+}
+
+#[test]
+fn what_a_handler_fills_is_the_objects_where_it_is_shared() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (of, id, other) = armed(&mm, Advice::UserfaultArm);
+    let copied = mm.total(Event::CopiedBytes);
+    assert_eq!(copy(&mm, id, 3), Ok(()));
+    assert_eq!(mm.total(Event::CopiedBytes) - copied, PAGE, "once");
+    assert_eq!(zeros(&mm, id, 4), Ok(()));
+    assert_eq!(mm.object_pages(of), Some(Pages::new(2)));
+    assert_eq!([3, 4].map(|nth| says(&mm, id, nth)), [Some((false, true)); 2]);
+    assert_eq!(store(&sim, &mm, id, at(4), 5), []);
+    by(&mm, other, id, || {
+        assert_eq!([3, 4].map(|nth| load(&sim, &mm, other, at(nth))), [SEVENS, 5]);
+    });
+    assert_eq!([3, 4].map(|page| peek(&mm, of, page)), [Some(SEVENS), Some(5)]);
+    // What the object has is there, mapped or not.
+    poke(&mm, of, 9, 1);
+    for nth in [3, 9] {
+        assert_eq!([copy(&mm, id, nth), zeros(&mm, id, nth)], [present(nth); 2]);
+    }
+    assert_eq!(load(&sim, &mm, id, at(9)), 1);
+    // Privately it is the program's own, whatever the object has.
+    assert_eq!([copy(&mm, id, OWN + 9), zeros(&mm, id, OWN + 10)], [Ok(()); 2]);
+    assert_eq!([9, 10].map(|nth| load(&sim, &mm, id, at(OWN + nth))), [SEVENS, 0]);
+    assert_eq!(store(&sim, &mm, id, at(OWN + 10), 2), [Outcome::Mapped(Order::BASE)]);
+    assert_eq!([9, 10].map(|page| peek(&mm, of, page)), [Some(1), None]);
+    assert_eq!(copy(&mm, id, OWN + 9), present(OWN + 9));
+    // Copies outlive a hole, and go with what is cut off.
+    mm.punch_object(of, Pages::new(0), Pages::new(ROOM)).unwrap();
+    assert_eq!([9, 10].map(|nth| load(&sim, &mm, id, at(OWN + nth))), [SEVENS, 2]);
+    assert_eq!(fault(&mm, id, 3, Access::Read), missing(3));
+    mm.resize_object(of, Pages::new(9)).unwrap();
+    mm.resize_object(of, Pages::new(ROOM)).unwrap();
+    assert_eq!(fault(&mm, id, OWN + 9, Access::Read), missing(OWN + 9));
+    // Nobody else is filled for.
+    let unarmed = Err(FillError::Unarmed(Va::new(at(3))));
+    assert_eq!([copy(&mm, other, 3), zeros(&mm, other, 3)], [unarmed; 2]);
+    assert_eq!(fill(&mm, id, 3, FillWith::Watched(SEVEN)), unarmed, "not armed for writes");
+}
+
+#[test]
+fn writes_to_an_object_are_told_whatever_leaves_it_and_comes_back() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.set_object_policy(only(2));
+    let (of, id, other) = armed(&mm, Advice::UserfaultWriteArm);
+    (0..4).for_each(|nth| drop(store(&sim, &mm, id, at(nth), nth)));
+    assert_eq!(load(&sim, &mm, id, at(OWN + 1)), 1);
+    assert_eq!(says(&mm, id, 2), Some((false, true)));
+    assert_eq!(says(&mm, id, OWN + 2), None, "nothing comes around it");
+    assert_eq!(store(&sim, &mm, id, at(OWN + 2), 22), [Outcome::Copied]);
+    [0, OWN].into_iter().for_each(|first| mm.watch(id, row(first, 8), Watch::All).unwrap());
+    let is_told = |nth: u64, value: u64| {
+        assert_eq!(load(&sim, &mm, id, at(nth)), value, "page {nth}");
+        assert_eq!(says(&mm, id, nth), Some((true, false)), "page {nth}");
+        assert_eq!(store(&sim, &mm, id, at(nth), 99), [told(nth)], "page {nth}");
+    };
+    is_told(1, 1);
+    is_told(OWN + 1, 1);
+    is_told(OWN + 2, 22);
+    // A missing page: told before it comes, and when it came by a read.
+    for nth in [6, OWN + 6] {
+        assert_eq!(fault(&mm, id, nth, Access::Write), told(nth));
+        is_told(nth, 0);
+    }
+    // Others write.
+    by(&mm, other, id, || drop(store(&sim, &mm, other, at(1), 11)));
+    [1, OWN + 1].into_iter().for_each(|nth| is_told(nth, 11));
+    // What is dropped, punched, made one folio, split or moved.
+    mm.advise(id, row(0, 8), Advice::DontNeed).unwrap();
+    mm.advise(id, row(OWN, 8), Advice::DontNeed).unwrap();
+    assert_eq!(fault(&mm, id, 2, Access::Write), told(2));
+    for (nth, value) in [(1, 11), (OWN + 1, 11), (OWN + 2, 2)] {
+        is_told(nth, value);
+    }
+    mm.punch_object(of, Pages::new(0), Pages::new(2)).unwrap();
+    [1, OWN + 1].into_iter().for_each(|nth| is_told(nth, 0));
+    mm.resize_object(of, Pages::new(1)).unwrap();
+    mm.resize_object(of, Pages::new(ROOM)).unwrap();
+    assert_eq!(fault(&mm, id, OWN + 2, Access::Write), told(OWN + 2));
+    [2, OWN + 2].into_iter().for_each(|nth| is_told(nth, 0));
+    (0..4).for_each(|page| poke(&mm, of, page, 40 + page));
+    is_told(3, 43);
+    let _ = mm.collapse_object(of, Pages::new(0), order(2), CollapseLimits::NONE);
+    is_told(3, 43);
+    let _ = mm.split(id, Va::new(at(3)), SplitInto::BASE);
+    mm.relocate(mm.frame_at(id, Va::new(at(3))).unwrap()).unwrap();
+    assert_eq!(fault(&mm, id, 2, Access::Write), told(2));
+    is_told(3, 43);
+    // A child's are not.
+    let child = mm.fork(id).unwrap();
+    by(&mm, child, id, || {
+        assert_eq!(store(&sim, &mm, child, at(3), 53).len(), 1);
+        assert_eq!(store(&sim, &mm, child, at(OWN + 1), 5), [Outcome::Copied]);
+    });
+    mm.end(child).unwrap();
+    is_told(3, 53);
+    // Filled: watched from the start, or not any more.
+    mm.advise(id, row(0, 8), Advice::UserfaultArm).unwrap();
+    mm.punch_object(of, Pages::new(0), Pages::new(8)).unwrap();
+    assert_eq!(fault(&mm, id, 5, Access::Write), missing(5), "as missing, though it is watched");
+    assert_eq!(fill(&mm, id, 5, FillWith::Watched(SEVEN)), Ok(()));
+    is_told(5, SEVENS);
+    assert_eq!(zeros(&mm, id, 4), Ok(()));
+    assert_eq!(says(&mm, id, 4), Some((false, true)));
+    // Lifted, and mapped anew.
+    mm.watch(id, row(0, 8), Watch::Nothing).unwrap();
+    assert_eq!(store(&sim, &mm, id, at(5), 3), []);
+    mm.watch(id, row(OWN, 8), Watch::Nothing).unwrap();
+    assert_eq!(store(&sim, &mm, id, at(OWN + 6), 3), [Outcome::Copied]);
+    mm.watch(id, row(0, 8), Watch::All).unwrap();
+    let to = Va::new(BASE + (1 << 30));
+    mm.remap(id, row(0, 4), Bytes::new(4 * PAGE), Move::To(to)).unwrap();
+    assert!(matches!(mm.fault(id, to, Access::Write), Outcome::Mapped(_)), "no marker");
+    map(&mm, id, 0, of, SHARED);
+    assert!(matches!(fault(&mm, id, 6, Access::Write), Outcome::Mapped(_)), "no marker");
+}
+
+/// Leaves of 2 MiB of an object: watched in part they are split, and each page stays watched where
+/// the object loses it.
+#[test]
+fn a_large_leaf_of_an_object_is_watched() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.set_object_policy(only(9));
+    let pages = Pages::new(1024);
+    let of = mm.create_object(&ObjectRequest { pages, ..Default::default() }).unwrap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let asked = request(Place::Fixed(Va::new(BASE)), 2 * SIZE_2M, SHARED);
+    mm.map_object(id, &asked, (of, Pages::new(0))).unwrap();
+    for nth in [0, 512] {
+        assert_eq!(store(&sim, &mm, id, at(nth), 1), [Outcome::Mapped(order(9))]);
+    }
+    mm.advise(id, row(0, 1024), Advice::UserfaultWriteArm).unwrap();
+    mm.watch(id, row(0, 600), Watch::All).unwrap();
+    for nth in [0, 511, 599] {
+        assert_eq!(store(&sim, &mm, id, at(nth), 9), [told(nth)]);
+    }
+    store(&sim, &mm, id, at(600), 9);
+    mm.punch_object(of, Pages::new(0), pages).unwrap();
+    assert_eq!(mm.object_pages(of), Some(Pages::new(0)));
+    for nth in [0, 511, 599] {
+        assert_eq!(fault(&mm, id, nth, Access::Write), told(nth));
+    }
+    assert_eq!(fault(&mm, id, 600, Access::Write), Outcome::Mapped(Order::BASE), "one at a time");
+}
+
+/// Without memory: nothing, or the page is the object's with all that is in it.
+#[test]
+fn a_fill_of_an_object_without_memory() {
+    for first in [0, OWN] {
+        for k in 1.. {
+            let sim = sim(1, 32);
+            let mm = manager(&sim, Policy::BASE_ONLY);
+            let (of, id, _) = armed(&mm, Advice::UserfaultArm);
+            sim.fault_plan().set(Failing::From(k));
+            let done = copy(&mm, id, first + 3);
+            sim.fault_plan().set(Failing::Nothing);
+            let came = peek(&mm, of, 3);
+            if done.is_ok() {
+                assert_eq!(load(&sim, &mm, id, at(first + 3)), SEVENS);
+                assert!(k > 1 && came == (first == 0).then_some(SEVENS));
+                break;
+            }
+            assert_eq!(done, Err(RangeError::NoMemory.into()), "k = {k}");
+            assert!(came.is_none_or(|word| word == SEVENS && first == 0), "k = {k}: {came:?}");
+            let again = if came.is_some() { present(3) } else { Ok(()) };
+            assert_eq!(copy(&mm, id, first + 3), again, "k = {k}");
+            assert_eq!(load(&sim, &mm, id, at(first + 3)), SEVENS);
+        }
+    }
+}
+
+/// A fill beside each step of another operation: its page is there with all that is in it, or the
+/// other's, or none.
+#[test]
+fn a_fill_of_an_object_beside_another_operation() {
+    type Other = fn(&Sim, &Mm<'_>, (ObjectId, SpaceId, SpaceId));
+    let others: [(&str, Other); 7] = [
+        ("the same page", |_, mm, (_, id, _)| {
+            let _ = fill(mm, id, 5, FillWith::Copy(ONES));
+        }),
+        ("a store", |sim, mm, (_, _, other)| {
+            mm.switch(Some(other)).unwrap();
+            store(sim, mm, other, at(5), 1);
+        }),
+        ("punch", |_, mm, (of, ..)| {
+            mm.punch_object(of, Pages::new(0), Pages::new(ROOM)).unwrap();
+        }),
+        ("cut", |_, mm, (of, ..)| mm.resize_object(of, Pages::new(5)).unwrap()),
+        ("drop", |_, mm, (_, id, _)| mm.advise(id, row(0, ROOM), Advice::DontNeed).unwrap()),
+        ("unmap", |_, mm, (_, id, _)| mm.unmap(id, row(0, 128)).unwrap()),
+        ("the end of its name", |_, mm, (of, ..)| mm.end_object(of).unwrap()),
+    ];
+    for (name, act) in others {
+        for first in [0, OWN] {
+            for step in 1.. {
+                let beside = Beside::new(sim(2, 16));
+                let mm = beside.manager(Policy::BASE_ONLY);
+                let all = armed(&mm, Advice::UserfaultArm);
+                let (of, id, _) = all;
+                beside.sim.on(cpu(1), || mm.online());
+                let filled = || copy(&mm, id, first + 5);
+                let part = || act(&beside.sim, &mm, all);
+                let Some(done) = beside.before_step(step, part, filled) else {
+                    assert!(step > 10, "{name}");
+                    break;
+                };
+                beside.sim.on(cpu(1), || mm.switch(None).unwrap());
+                let there = beside.sim.user_load(Va::new(at(first + 5)), 8).ok();
+                // A store of the other changes the first word alone.
+                let last = beside.sim.user_load(Va::new(at(first + 6) - 8), 8).ok();
+                let is_whole = match name {
+                    "a store" => last.is_none_or(|word| [0, SEVENS].contains(&word)),
+                    _ => {
+                        there == last
+                            && last.is_none_or(|word| {
+                                [u64::from_ne_bytes([1; 8]), SEVENS].contains(&word)
+                            })
+                    }
+                };
+                let stays = !matches!(name, "punch" | "cut" | "drop" | "unmap");
+                let is_there = there.is_some() || done.is_err() || !stays;
+                let what = format!("{name}, page {}, step {step}: {done:?}", first + 5);
+                assert!(is_there && is_whole, "{what}, {there:x?}, {last:x?}");
+                if first == OWN && there.is_some() {
+                    assert_eq!(there, Some(SEVENS), "{what}");
+                }
+                if name != "the end of its name" && done.is_ok() && first == 0 && stays {
+                    assert!(peek(&mm, of, 5).is_some(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// A write beside each step of a watch, and a watch beside a page that leaves the object.
+#[test]
+fn a_watch_of_an_object_beside_another_operation() {
+    type Other = fn(&Sim, &Mm<'_>, (ObjectId, SpaceId, SpaceId));
+    let others: [(&str, Other); 4] = [
+        ("punch", |_, mm, (of, ..)| {
+            mm.punch_object(of, Pages::new(0), Pages::new(ROOM)).unwrap();
+        }),
+        ("drop", |_, mm, (_, id, _)| mm.advise(id, row(0, 8), Advice::DontNeed).unwrap()),
+        ("a store of the program", |sim, mm, (_, id, _)| {
+            mm.switch(Some(id)).unwrap();
+            store(sim, mm, id, at(2), 1);
+        }),
+        ("a store of another", |sim, mm, (_, _, other)| {
+            mm.switch(Some(other)).unwrap();
+            store(sim, mm, other, at(2), 1);
+        }),
+    ];
+    for (name, act) in others {
+        for step in 1.. {
+            let beside = Beside::new(sim(2, 16));
+            let mm = beside.manager(Policy::BASE_ONLY);
+            let all = armed(&mm, Advice::UserfaultWriteArm);
+            let (_, id, _) = all;
+            store(&beside.sim, &mm, id, at(2), 5);
+            beside.sim.on(cpu(1), || mm.online());
+            let watch = || mm.watch(id, row(0, 8), Watch::All).unwrap();
+            let part = || act(&beside.sim, &mm, all);
+            if beside.before_step(step, part, watch).is_none() {
+                assert!(step > 5, "{name}");
+                break;
+            }
+            for nth in [2, 6] {
+                let ends = store(&beside.sim, &mm, id, at(nth), 9);
+                assert_eq!(ends.last(), Some(&told(nth)), "{name}, step {step}, page {nth}");
+            }
+        }
+    }
+}
