@@ -26,7 +26,7 @@ use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, range};
 use crate::process::Process;
 use crate::told::Handler;
-use crate::vma::{Marks, Vma};
+use crate::vma::{Marks, Tag, Vma};
 use alloc::boxed::Box;
 use foliant::fault::{FillError, FillWith, Unfilled};
 use foliant::space::{Advice, Flags, Watch};
@@ -305,8 +305,15 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         mut step: impl FnMut(&mut Self, u64) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
         let vma = self.vma(start).ok_or(Errno(errno::ENOENT))?;
-        if !vma.is_shared() {
-            self.adopt(vma.start())?; // Linux does before it looks any further
+        // Linux does before it looks any further. To it a mapping that can never be written is not
+        // shared here: a fork copies what is mapped there.
+        match vma.is_shared() {
+            false => self.adopt(vma.start())?,
+            true if !vma.flags.ceiling().has(Flags::WRITE) && self.is_of_segment(&vma) => {
+                let marks = vma.tag.marks.with(Marks::GUARDED);
+                self.retag(vma.range, vma.flags, Tag { marks, ..vma.tag })?;
+            }
+            true => {}
         }
         if vma.end() < end || !is_armed(&vma) {
             return Err(Errno(errno::ENOENT));

@@ -1,5 +1,6 @@
 //! `userfaultfd`: each request, what it refuses, what a fault tells and who goes on.
 
+use super::shared::{F, load, show};
 use super::*;
 use crate::{Answer, Told, Userfaultfd};
 use foliant_units::VaRange;
@@ -101,6 +102,7 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
         let all = UFFD_FEATURE_PAGEFAULT_FLAG_WP
             | UFFD_FEATURE_SIGBUS
             | UFFD_FEATURE_EXACT_ADDRESS
+            | UFFD_FEATURE_MISSING_SHMEM
             | UFFD_FEATURE_WP_UNPOPULATED;
         assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
         assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
@@ -158,13 +160,83 @@ fn what_can_be_registered() {
         assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um ac ", "not its own");
         process.close_userfaultfd(other).unwrap();
         assert_eq!(areas(process), [(0, 8, RW), (12, 4, PROT_READ)]);
-        // Memory of files.
-        let shared =
-            process.mmap(at(32), PAGE, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, None, 0);
-        if shared.is_ok() {
-            let fd = ready(process, 0);
-            assert_eq!(register(process, &fd, pages(32, 1), MISSING), Err(EINVAL));
+        // Memory of files, but not of segments.
+        let mut all = crate::Segments::default();
+        let id = process.shmget(&mut all, 0, PAGE, crate::sysv::IPC_CREAT | 0o600).unwrap();
+        assert_eq!(process.shmat(&mut all, id as i32, at(33), 0), Ok(at(33)));
+        let shared = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
+        assert_eq!(process.mmap(at(32), PAGE, RW, shared, None, 0), Ok(at(32)));
+        let fd = ready(process, 0);
+        assert_eq!(register(process, &fd, pages(32, 2), MISSING), Err(EINVAL));
+        assert_eq!(register(process, &fd, pages(32, 1), MISSING | WP), Ok(with_writes));
+        assert_eq!(flags(process, 32), "VmFlags: rd wr sh mr mw me ms um uw ");
+    });
+}
+
+/// A file's page is told where the file has none, and what the handler fills is the file's.
+#[test]
+fn missing_pages_of_a_file_are_told_and_filled_for_all() {
+    with(|process, sim| {
+        let file = F::memfd(process.manager(), b"f", 0).unwrap();
+        assert_eq!(file.ftruncate(6 * PAGE as i64), Ok(0));
+        show(process, (0, 8), (&file, 0), MAP_SHARED | MAP_FIXED);
+        show(process, (16, 8), (&file, 0), MAP_PRIVATE | MAP_FIXED);
+        assert_eq!(file.pwrite(&[5; 10], 2 * PAGE as i64), Ok(10));
+        let fd = ready(process, 0);
+        for first in [0, 16] {
+            assert!(register(process, &fd, pages(first, 8), MISSING).is_ok());
+            let told = Told { descriptor: fd.id(), address: at(first + 1), flags: 0 };
+            assert_eq!(fault(process, at(first + 1) + 9, Access::Read), Fault::Told(told));
         }
+        assert_eq!(load(process, sim, at(2)), Ok(5), "the file has it");
+        let copied = (done(woken(1, 1)), PAGE as i64);
+        assert_eq!(copy(process, &fd, pages(1, 1), 0), copied);
+        let present = (no(EEXIST), -i64::from(EEXIST));
+        assert_eq!([1, 2].map(|nth| copy(process, &fd, pages(nth, 1), 0)), [present; 2]);
+        let beyond = (no(EFAULT), -i64::from(EFAULT));
+        assert_eq!([6, 22].map(|nth| copy(process, &fd, pages(nth, 1), 0)), [beyond; 2]);
+        assert_eq!(zeropage(process, &fd, pages(3, 2)), (done(woken(3, 2)), 2 * PAGE as i64));
+        let mut bytes = [0; 2];
+        assert_eq!(file.pread(&mut bytes, PAGE as i64), Ok(2));
+        assert!(bytes[0] != 0 && file.has(3) && !file.has(5), "{bytes:?}");
+        // A guard makes way where the file has no page.
+        assert_eq!(process.madvise(at(1), PAGE, MADV_GUARD_INSTALL), Ok(0));
+        assert_eq!(process.madvise(at(5), PAGE, MADV_GUARD_INSTALL), Ok(0));
+        assert_eq!(copy(process, &fd, pages(1, 1), 0), present);
+        assert!(process.is_guarded(at(1)));
+        assert_eq!(zeropage(process, &fd, pages(5, 1)).1, PAGE as i64);
+        assert_eq!(load(process, sim, at(5)), Ok(0));
+        // Privately it is the program's own.
+        assert_eq!(copy(process, &fd, pages(18, 1), 0).1, PAGE as i64);
+        assert_eq!(file.pread(&mut bytes, 2 * PAGE as i64), Ok(2));
+        assert_eq!(bytes, [5; 2]);
+    });
+}
+
+/// Writes to a file's pages are told, also to those that come back.
+#[test]
+fn writes_to_a_file_are_told_whatever_it_loses() {
+    with(|process, sim| {
+        let file = F::memfd(process.manager(), b"f", 0).unwrap();
+        assert_eq!(file.ftruncate(8 * PAGE as i64), Ok(0));
+        show(process, (0, 8), (&file, 0), MAP_SHARED | MAP_FIXED);
+        let fd = ready(process, UFFD_FEATURE_PAGEFAULT_FLAG_WP);
+        assert!(register(process, &fd, pages(0, 8), WP).is_ok());
+        assert_eq!(store(process, sim, at(1), 7), Ok(()));
+        assert_eq!(protect(process, &fd, pages(0, 4), 1), done(None));
+        let flags = u64::from(UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP);
+        for nth in [1, 2] {
+            let told = Fault::Told(Told { descriptor: fd.id(), address: at(nth), flags });
+            assert_eq!(fault(process, at(nth), Access::Write), told);
+            assert_eq!(process.madvise(at(nth), PAGE, MADV_DONTNEED), Ok(0));
+            assert_eq!(fault(process, at(nth), Access::Write), told);
+            assert_eq!(process.madvise(at(nth), PAGE, MADV_REMOVE), Ok(0));
+            assert_eq!(load(process, sim, at(nth)), Ok(0));
+            assert_eq!(fault(process, at(nth), Access::Write), told);
+        }
+        assert_eq!(store(process, sim, at(4), 7), Ok(()), "not protected");
+        assert_eq!(protect(process, &fd, pages(0, 4), 0), done(woken(0, 4)));
+        assert_eq!([1, 2].map(|nth| store(process, sim, at(nth), 7)), [Ok(()); 2]);
     });
 }
 
