@@ -11,10 +11,10 @@
 //!
 //! **Invariants**
 //! - L1. A page comes only where nothing is, in an area that is armed; a marker of a missing page
-//!   that is watched counts as nothing, but not for zeros. Both are so under the lock of the table
-//!   under which its entry is stored (space::seen::W1). So a fault, another fill, and an operation
-//!   that changes the area find the page, or keep it from coming (space::S1); an entry that a split
-//!   or a move has out of use is something, and is waited for.
+//!   that is watched counts as nothing, but not for the program's own zeros. Both are so under the
+//!   lock of the table under which its entry is stored (space::seen::W1). So a fault, another fill,
+//!   and an operation that changes the area find the page, or keep it from coming (space::S1); an
+//!   entry that a split or a move has out of use is something, and is waited for.
 //! - L2. The contents are complete before the entry, which is one store, says where they are: a CPU
 //!   finds nothing there, or all of them. Nothing was present, so nothing is flushed.
 //! - L3. A page that was not published goes back as one with any contents.
@@ -33,7 +33,7 @@ use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::folio::Class;
 use crate::space::{Area, Flags, RangeError, Seen, attrs, watched};
 use crate::stock::{Event, NoTable};
-use crate::table::{Attrs, Entry, Found, Paging, Soft, SoftKind};
+use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -161,23 +161,20 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 return Ok(Outcome::Refused(Refusal::Beyond(self.va)));
             }
             let found = self.view.walk(self.va);
-            let is_marker = |soft: Soft| soft.kind == SoftKind::Marker;
+            let is_vacant = match found.entry {
+                Entry::None => true,
+                Entry::Soft(soft) => soft.kind == SoftKind::Marker,
+                _ => false,
+            };
             let step = match (found.entry, with) {
                 (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
-                (Entry::None, with) if area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
-                    self.fill_shared(&area, &found, with, came)
-                }
-                (Entry::Soft(soft), with)
-                    if is_marker(soft) && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) =>
-                {
+                _ if is_vacant && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
                     self.fill_shared(&area, &found, with, came)
                 }
                 // The pages of an object are its own.
                 (Entry::None, Filling::Zeros) if !is_object => self.zero(&area, &found),
-                (Entry::None, with) => self.put(&area, &found, with),
-                (Entry::Soft(soft), Filling::Copy(_) | Filling::Watched(_)) if is_marker(soft) => {
-                    self.put(&area, &found, with) // in its place (L1)
-                }
+                (Entry::Soft(_), Filling::Zeros) => Step::Done(Outcome::Spurious), // L1
+                _ if is_vacant => self.put(&area, &found, with),
                 (Entry::Table(_), _) => Step::Again,
                 _ => Step::Done(Outcome::Spurious),
             };

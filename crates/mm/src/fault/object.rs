@@ -28,7 +28,6 @@
 //!   not end before it. A page of the object is mapped read-only and copied then: it is told from
 //!   the space's own by where it was made. It keeps the reservation of its place (space::S7), and
 //!   where that is spent the entry says so (`SPENT_BEHIND`).
-//!
 //! - J6. In an area that is armed for missing pages those are told that the object has not; what it
 //!   has is mapped, for nobody else's handler is asked. One that is armed gets its pages one by
 //!   one, with nothing around where writes are told. A marker stays until its page is mapped
