@@ -78,7 +78,7 @@ pub(crate) enum Filling<'c> {
 
 impl Filling<'_> {
     /// Whether the handler may fill missing pages of an area with it.
-    fn suits(&self, area: &Area) -> bool {
+    pub(crate) fn suits(&self, area: &Area) -> bool {
         let others = Flags::KERNEL.with(Flags::OBJECT);
         let armed = match self {
             Filling::Copy(_) | Filling::Zeros => Flags::ARMED,
