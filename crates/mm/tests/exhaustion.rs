@@ -1,11 +1,15 @@
 //! An allocation that is refused at any point leaves no trace, and the next attempt succeeds.
 
+use crate::common::beside::Beside;
 use crate::common::*;
-use foliant::Policy;
 use foliant::manager::Setup;
-use foliant::space::{Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId};
+use foliant::space::{
+    Area, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId,
+};
+use foliant::{Access, Outcome, Policy};
 use foliant_sim::{Config, Failing, Sim};
-use foliant_units::{Bytes, Frame, FrameRange, Pages, Va};
+use foliant_units::{Bytes, Frame, FrameRange, Order, Pages, Va, VaRange};
+use std::sync::Mutex;
 
 /// The middle page of the first area.
 const MIDDLE: u64 = BASE + PAGE;
@@ -77,6 +81,97 @@ fn a_move_without_memory_leaves_everything_where_it_was() {
             got.is_ok()
         });
     }
+}
+
+/// All areas of a space, lowest first.
+fn areas(mm: &Mm<'_>, id: SpaceId) -> Vec<Area> {
+    let mut from = Va::new(0);
+    std::iter::from_fn(|| {
+        let area = mm.area_at_or_after(id, from)?;
+        from = area.range.end();
+        Some(area)
+    })
+    .collect()
+}
+
+/// A move takes two areas as one out of the middle of others, and lacks one of its tables: all of
+/// them are again what they were, and so are their tables and pages.
+#[test]
+fn a_move_that_lacks_a_table_puts_its_areas_back() {
+    let touched = [1, 3, 4, 7, 9].map(|nth| BASE + nth * SIZE_2M);
+    for (shift, tables) in [(0, 5), (PAGE, 9)] {
+        let mut refused = 0;
+        for k in 1.. {
+            let sim = sim(1, 32);
+            let mm = manager(&sim, Policy::BASE_ONLY);
+            let id = mm.create(None).unwrap();
+            mm.switch(Some(id)).unwrap();
+            area(&mm, id, BASE, 6 * SIZE_2M);
+            let second = area(&mm, id, 2 * BASE, 6 * SIZE_2M);
+            store(&sim, &mm, id, 2 * BASE, 1);
+            let beside = Move::To(Va::new(BASE + 6 * SIZE_2M));
+            mm.remap(id, second, second.bytes(), beside).unwrap();
+            touched.iter().for_each(|at| _ = store(&sim, &mm, id, *at, *at));
+            let state = || (areas(&mm, id), mm.tables(id), mm.pages(id));
+            let before = state();
+            assert_eq!(before.0.len(), 2);
+            let old = range(BASE + SIZE_2M, 9 * SIZE_2M);
+            let to = BASE + GB + shift;
+            sim.fault_plan().set(Failing::Kth(k));
+            let got = mm.remap(id, old, old.bytes(), Move::To(Va::new(to)));
+            let is_refused = sim.fault_plan().refused() > 0;
+            sim.fault_plan().set(Failing::Nothing);
+            let by = match got {
+                Ok(_) => to - old.start().get(),
+                Err(error) => {
+                    assert_eq!(error, RangeError::NoMemory.into(), "k = {k}");
+                    assert_eq!(state(), before, "k = {k}");
+                    refused += 1;
+                    0
+                }
+            };
+            touched.iter().for_each(|at| assert_eq!(load(&sim, &mm, id, at + by), *at));
+            if !is_refused {
+                break;
+            }
+        }
+        assert!(refused > tables, "{refused} of the tables, and the one above them");
+    }
+}
+
+/// The area that a move has taken out comes back where the move gets no table: a fault that looks
+/// for it in between waits for that.
+#[test]
+fn a_fault_beside_a_move_without_memory_finds_its_area() {
+    /// Moves an area with the allocations from the `k`-th on refused, and has one of its pages read
+    /// before the `step`-th step. `None` where there are not so many steps.
+    fn moved(k: u64, step: u64) -> Option<Result<VaRange, RemapError>> {
+        let machine = Beside::new(sim(2, 16));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let id = mm.create(None).unwrap();
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
+        area(&mm, id, BASE, 4 * PAGE);
+        store(&machine.sim, &mm, id, BASE, 7);
+        let seen = Mutex::new(None);
+        let read = || {
+            let outcome = mm.fault(id, page(1).start(), Access::Read);
+            *seen.lock().unwrap() = Some(outcome);
+        };
+        let to = Move::To(Va::new(BASE + GB));
+        let remap = || mm.remap(id, row(0, 4), Bytes::new(4 * PAGE), to);
+        machine.sim.fault_plan().set(Failing::From(k));
+        let got = machine.before_step(step, read, remap);
+        machine.sim.fault_plan().set(Failing::Nothing);
+        if let Some(Err(_)) = got {
+            let seen = seen.lock().unwrap().unwrap();
+            assert_eq!(seen, Outcome::ZeroPage(Order::BASE), "step {step}");
+        }
+        got
+    }
+    let enough = (1..).find(|k| moved(*k, 1).unwrap().is_ok()).unwrap();
+    let steps = (1..).take_while(|step| moved(enough - 1, *step).is_some()).count();
+    assert!(steps > 50, "the last of its tables is refused after {steps} steps");
 }
 
 #[test]

@@ -53,6 +53,49 @@ fn a_move_that_cannot_be_is_refused_by_its_reason() {
     assert_eq!(both, Err(RemapError::Several(Va::new(BASE + 4 * PAGE))), "where the other begins");
 }
 
+/// Tables come where the old range has some: one for each where the new addresses are aligned as
+/// the old ones are, else two, of which neighbours share one.
+#[test]
+fn a_move_makes_the_tables_of_what_is_mapped_and_no_more() {
+    let touched = [3, 64, 65, 200].map(|nth| nth * SIZE_2M + 5 * PAGE);
+    for (shift, tables) in [(0, 4), (PAGE, 7), (SIZE_2M - 5 * PAGE, 7)] {
+        let (sim, mm, id, _over) = world();
+        let old = area(mm, id, BASE, GB);
+        area(mm, id, BASE - PAGE, PAGE);
+        store(sim, mm, id, BASE - PAGE, 1);
+        let others = mm.tables(id).unwrap().get();
+        touched.iter().for_each(|at| _ = store(sim, mm, id, BASE + at, *at));
+        assert_eq!(mm.tables(id).unwrap().get(), others + 1 + 4, "four, and the one above them");
+        let to = BASE + 2 * GB + shift;
+        mm.remap(id, old, old.bytes(), Move::To(Va::new(to))).unwrap();
+        assert_eq!(mm.tables(id).unwrap().get(), others + 1 + tables, "moved by {shift:#x} more");
+        touched.iter().for_each(|at| assert_eq!(load(sim, mm, id, to + at), *at));
+    }
+}
+
+/// A terabyte in which nothing is takes no table with it, nor one in which one page is more than
+/// the way to it.
+#[test]
+fn a_move_of_what_is_not_touched_makes_no_table() {
+    const WHOLE: u64 = 1 << 40;
+    let (sim, mm, id, _over) = world();
+    let tables = || mm.tables(id).unwrap().get();
+    let mut at = area(mm, id, WHOLE, WHOLE);
+    let mut go = |to: u64| {
+        at = mm.remap(id, at, Bytes::new(WHOLE), Move::To(Va::new(to))).unwrap();
+        to
+    };
+    go(5 * WHOLE + PAGE);
+    assert_eq!(tables(), 0);
+    let start = go(3 * WHOLE);
+    assert_eq!(tables(), 0);
+    store(sim, mm, id, start + WHOLE / 2, 7);
+    assert_eq!(tables(), 3);
+    let start = go(7 * WHOLE);
+    assert_eq!(load(sim, mm, id, start + WHOLE / 2), 7);
+    assert_eq!(tables(), 3 + 1, "what hangs in the top table stays (table::I5)");
+}
+
 #[test]
 fn an_unmap_of_what_is_no_range_of_pages_is_refused() {
     let (sim, mm, id, _over) = world();

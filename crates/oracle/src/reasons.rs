@@ -26,7 +26,7 @@ pub enum Reason {
     /// See [`Reason::why`].
     SplitLeavesZeros,
     /// See [`Reason::why`].
-    MovedTables,
+    LeftTables,
     /// See [`Reason::why`].
     TablesFirst,
     /// See [`Reason::why`].
@@ -45,7 +45,7 @@ impl Reason {
         Reason::TakenFromFile,
         Reason::AllocatedTwice,
         Reason::SplitLeavesZeros,
-        Reason::MovedTables,
+        Reason::LeftTables,
         Reason::TablesFirst,
         Reason::UnlockedCounts,
         Reason::StaleProtection,
@@ -70,8 +70,8 @@ impl Reason {
             Reason::SplitLeavesZeros => {
                 "Linux has its page of zeros, which it does not count, where it split a large folio with zeros"
             }
-            Reason::MovedTables => {
-                "the manager makes all tables of where a mapping goes before its first page moves, Linux those that pages come to"
+            Reason::LeftTables => {
+                "Linux keeps the tables where MREMAP_DONTUNMAP leaves an area without pages; here they go with what moved"
             }
             Reason::TablesFirst => {
                 "Linux makes the tables on the way before it asks a file, or the program, for the page, which may have none; here the page comes first"
@@ -123,13 +123,12 @@ impl Reason {
     /// The reason of a difference between two sizes of a process, if it is one of these.
     pub(crate) fn of_size(calls: &[Call], host: &str) -> Option<Reason> {
         let has = |is: &dyn Fn(&Call) -> bool| calls.iter().any(is);
-        let moves = || has(&|call| call.name == Name::Mremap);
         let leaves = |call: &Call| match call.args[3] {
             Arg::Word(flags) if call.name == Name::Mremap => flags as u32 & MREMAP_DONTUNMAP != 0,
             _ => false,
         };
         match host.split(' ').next() {
-            Some("VmPTE:") if moves() => Some(Reason::MovedTables),
+            Some("VmPTE:") if has(&leaves) => Some(Reason::LeftTables),
             Some("VmPTE:") if has(&maps_file) || has(&answers_faults) => Some(Reason::TablesFirst),
             Some("RssShmem:") if pages_out(calls) => Some(Reason::TakenFromFile),
             Some("RssShmem:") if allocations(calls) > 1 => Some(Reason::AllocatedTwice),
@@ -286,7 +285,8 @@ mod tests {
         let (shared, taken) = ([Call::new(0, Name::Mmap, &shared)], [advice(MADV_PAGEOUT)]);
         let answers = [Call::new(0, Name::Userfault, &[])];
         for (calls, name, reason) in [
-            (&moved, "VmPTE:", Some(Reason::MovedTables)),
+            (&left, "VmPTE:", Some(Reason::LeftTables)),
+            (&moved, "VmPTE:", None),
             (&large, "VmPTE:", None),
             (&left, "VmLck:", Some(Reason::UnlockedCounts)),
             (&moved, "VmLck:", None),

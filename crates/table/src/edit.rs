@@ -206,7 +206,7 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
 
     /// The first address from `va` on for which the top table has a word, or `end` where that comes
     /// first. Where no table hangs in it nothing is to be done (I5).
-    fn next_hung(&self, va: Va, end: Va) -> Va {
+    pub(super) fn next_hung(&self, va: Va, end: Va) -> Va {
         let mut va = va;
         while va < end && self.is_empty_at_top(va) {
             va = behind(va, P::TOP, end);
@@ -308,7 +308,7 @@ impl<M: PhysMem + Cpus, P: Paging> Sink<M, P> for Alone<'_> {
 
 /// The first address behind the word of `level` that translates `va`, or `end` where that comes
 /// first.
-fn behind(va: Va, level: Level, end: Va) -> Va {
+pub(super) fn behind(va: Va, level: Level, end: Va) -> Va {
     let span = level.span();
     va.align_down(span).checked_add(span.get()).map_or(end, |next| next.min(end))
 }

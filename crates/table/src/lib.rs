@@ -121,6 +121,7 @@
 
 mod aarch64;
 mod attrs;
+mod begun;
 mod count;
 mod edit;
 mod harvest;

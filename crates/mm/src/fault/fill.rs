@@ -85,7 +85,7 @@ impl Filling<'_> {
         matches!(self, Filling::Watched(_))
     }
     /// Whether the handler may fill missing pages of an area with it.
-    fn suits(&self, area: &Area) -> bool {
+    pub(crate) fn suits(&self, area: &Area) -> bool {
         let armed = match self {
             Filling::Copy(_) | Filling::Zeros => Flags::ARMED,
             Filling::Watched(_) => Flags::USERFAULT_WRITE,

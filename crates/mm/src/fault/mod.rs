@@ -7,7 +7,7 @@
 //!     │        ├── none, of an object ─▶ its folio, or a copy of a page of it (`object`)
 //!     │        ├── zeros of 2 MiB, write ▶ a folio in their place; else split into pages of zeros
 //!     │        └── read-only ─── write ─▶ exclusive or last owner: make writable; else copy one page
-//!     └── none ─▶ refused
+//!     └── none ─▶ nor behind the writer: refused
 //! ```
 //!
 //! **Invariants**
@@ -44,6 +44,9 @@
 //!   each is a folio of its own, or shows the zeros, and no larger folio was had for the first.
 //!   They are published under one hold, all or none (E1), and the outcome names the block; where a
 //!   block is not to be had, or its charge, the page comes alone.
+//! - E9. A fault that finds no area is refused only where there is none behind the space's writer
+//!   either, which it waits for outside of its section: a move takes its areas out before it may be
+//!   refused (space::S13). Where there is one, or one that grows, the fault begins anew.
 //!
 //! **Locking.** A fault runs inside a reader's section, and clears no more than a short go in it,
 //! but for the descriptors of a section of memory that it is the first to claim (zero::Z6). It

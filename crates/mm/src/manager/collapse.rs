@@ -82,7 +82,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 && flags.and(off) == Flags::NONE
                 && flags.huge_order().is_none()
         };
-        let area = self.area(id, va);
+        let mut outside = Outside::at_the_face();
+        let area = self.area(id, va).or_else(|| self.settled_area(id, va, &mut outside));
         area.filter(|area| area.range.covers(whole) && suits(area.flags))
             .filter(|_| space.thp_off() == ProcessSwitch::On)
             .ok_or(CollapseError::Unsuitable(va))?;
@@ -90,7 +91,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         for nth in 0..whole.pages().get() {
             self.own(id, va.add(nth * FRAME_BYTES))?;
         }
-        collapse(self.splitter(), &space, (whole, order), &mut Outside::at_the_face())
+        collapse(self.splitter(), &space, (whole, order), &mut outside)
     }
 
     /// Looks whether a range is within the limits, and whether a folio has all of it already.

@@ -50,15 +50,24 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         space::watch(&self.stock, &space, range, watch, &mut Steps::at_the_face())
     }
 
-    /// Fills one page; without memory it looks once more, as a fault does (fault::E7).
+    /// Fills one page; without memory it looks once more, and without an area behind the writer, as
+    /// a fault does (fault::E7, fault::E9).
     fn fill_page(&self, id: SpaceId, va: Va, with: Filling<'_>, outside: &mut Outside) -> Outcome {
         let mut came = false;
-        match self.fill_once((id, va), with, &mut came, outside) {
-            Outcome::OutOfMemory | Outcome::OverLimit => {
-                let _looking = self.stock.last_look(outside);
-                self.fill_once((id, va), with, &mut came, outside)
+        loop {
+            let outcome = match self.fill_once((id, va), with, &mut came, outside) {
+                Outcome::OutOfMemory | Outcome::OverLimit => {
+                    let _looking = self.stock.last_look(outside);
+                    self.fill_once((id, va), with, &mut came, outside)
+                }
+                outcome => outcome,
+            };
+            match outcome {
+                Outcome::Refused(Refusal::NoArea(_))
+                    if self.settled_area(id, va, outside).is_some_and(|area| with.suits(&area)) => {
+                }
+                outcome => return outcome,
             }
-            outcome => outcome,
         }
     }
     /// Does so once; `came` is noted when the page came into the area's object.

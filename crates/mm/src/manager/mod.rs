@@ -347,12 +347,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     #[inline]
     fn resolve(&self, id: SpaceId, demand: Demand) -> Outcome {
-        let outcome = self.resolve_once(id, demand);
-        match outcome {
-            Outcome::Refused(Refusal::NoArea(_)) if self.grow(id, demand.va).is_some() => {
-                self.resolve_once(id, demand)
+        loop {
+            match self.resolve_once(id, demand) {
+                // Behind the writer there is one (fault::E9).
+                Outcome::Refused(Refusal::NoArea(_)) if self.grow(id, demand.va).is_some() => {}
+                outcome => return outcome,
             }
-            outcome => outcome,
         }
     }
 
@@ -451,13 +451,21 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Fault::new(&self.stock, space, switches, demand, offers).run()
     }
 
-    /// Extends the area above `va` downwards to it, if it grows and the gap below stays.
+    /// Extends the area above `va` downwards to it, if it grows and the gap below stays, or finds
+    /// that `va` lies in an area.
     fn grow(&self, id: SpaceId, va: Va) -> Option<()> {
         let space = id.pin(&self.stock)?;
         space::grow(&self.stock, &space, va, GROWTH_MAX, GROWTH_GAP, &mut Steps::at_the_face())
     }
 
-    /// The area that contains `va`.
+    /// The area at `va`, behind the writer of the space (space::S13).
+    pub(super) fn settled_area(&self, id: SpaceId, va: Va, outside: &mut Outside) -> Option<Area> {
+        let space = id.pin(&self.stock)?;
+        space::settled_area(&self.stock, &space, va, outside)
+    }
+
+    /// The area that contains `va`. It waits for nobody: one that is moved, or is about to be
+    /// refused to be, is at neither place meanwhile.
     pub fn area(&self, id: SpaceId, va: Va) -> Option<Area> {
         let _reading = self.stock.reading();
         id.peek(&self.stock)?.areas.find(self.stock.machine, va)

@@ -55,6 +55,11 @@
 //! - S12. An entry with `UFFD_WP` is not writable, and its area is armed for writes: no operation
 //!   but `watch` and a fill gives an entry that bit, and a fault tells a write instead of making
 //!   the entry writable. The area loses that property before its entries lose the bit.
+//! - S13. A move takes its areas out before it knows whether it gets the tables for their entries:
+//!   from then on nothing comes to the old range (S1), so it makes tables for what is there and no
+//!   more. Where it gets none it puts them back as they were. So a caller that finds no area
+//!   without the writer does not know yet that there is none: it looks again behind the writer
+//!   (`settled_area`, `grow`), or does what is right in both cases.
 //!
 //! **Locking.** `writer` (`[w]`) excludes all operations but faults, and splits and moves of folios
 //! (S6). Two calls may do all that its holder may without taking it: `end`, once the space has
@@ -121,7 +126,7 @@ pub(crate) use names::Pinned;
 pub(crate) use object::{
     Reserving, collect, create_object, drop_object, reserve_object, resize_object, unname,
 };
-pub(crate) use ops::{check, grow, has_place, map, map_object, protect, unmap};
+pub(crate) use ops::{check, grow, has_place, map, map_object, protect, settled_area, unmap};
 pub(crate) use places::{SPENT_BEHIND, is_lost};
 pub(crate) use record::Space;
 pub(crate) use refs::clear_refs;

@@ -13,7 +13,7 @@ use crate::flush::Gather;
 use crate::frame::AnonOffset;
 use crate::ranges::{Edge, GapNeed};
 use crate::stock::Stock;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, Outside};
 use crate::table::{At, Attrs, Edit, Paging, Prune, Soft, Verdict};
 use foliant_machine::{Machine, Replace};
 use foliant_units::{Bytes, Pa, Va, VaRange};
@@ -390,6 +390,18 @@ impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {
     }
 }
 
+/// The area that contains `va`, for a caller that has found none without the writer: one that a
+/// move has taken out may have come back (S13).
+pub(crate) fn settled_area<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    va: Va,
+    outside: &mut Outside,
+) -> Option<Area> {
+    let _writer = space.writer.lock(stock.machine, outside);
+    space.areas.find(stock.machine, va)
+}
+
 /// Extends a downward-growing area to `va`, where it reaches at most `most` and stays `gap` away
 /// from the area below.
 pub(crate) fn grow<M: Machine, P: Paging>(
@@ -404,7 +416,7 @@ pub(crate) fn grow<M: Machine, P: Paging>(
     let va = va.align_down(PAGE);
     let above = space.areas.at_or_after(stock.machine, va)?;
     if above.range.contains(va) {
-        return Some(()); // another fault was faster
+        return Some(()); // another fault was faster, or it came back (S13)
     }
     let room = VaRange::new(Va::new(va.get().saturating_sub(gap.get())), va)?;
     let near = space.areas.overlapping(stock.machine, room).next();

@@ -4,14 +4,13 @@ use super::area::{Area, Flags, PAGE};
 use super::attach;
 use super::error::{MapError, RangeError};
 use super::ops::{check, check_new, clear, covered, empty, gap};
-use super::reach;
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
 use super::walk::{self, Noting};
 use crate::flush::Gather;
 use crate::frame::AnonOffset;
-use crate::stock::Stock;
+use crate::stock::{Stock, Supply};
 use crate::table::{
     At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slot, Soft, SoftKind, Tables, Verdict,
     What,
@@ -131,16 +130,24 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         .admit(stock.machine, old, |_| None, None, pieces.len() as u64)
         .map_err(RangeError::from)?;
     pieces.note_offsets(stock, space, (old, target))?;
-    let pieces = pieces.when_moved(stock, space, (old, target))?;
-    // These are the nodes for the removal of the old areas, which cuts two at most, and for the new
-    // ones that follow.
+    let moved = pieces.when_moved(stock, space, (old, target))?;
+    // These are the nodes for the removal of the old areas, which cuts two at most, and for those
+    // that follow: the new ones, or the old ones where they were.
     space
         .areas
         .prepare_for(stock, &space.charge, 2 + pieces.len() as u64)
         .map_err(RangeError::from)?;
-    let moved = relocate(stock, space, (old, kept), target.start(), steps)?;
+    attach::remove_areas(stock, space, old); // S1: faults step back from here on
+    let to = VaRange::sized(target.start(), kept.bytes()).expect("a part of the target");
+    if let Err(error) = reach_begun(stock, space, (kept, to.start()), steps) {
+        pieces.put_back(stock, space, old);
+        // Some tables were made in vain.
+        empty(stock, space, &mut gather, to, steps);
+        return Err(error.into());
+    }
+    let what = relocate(stock, space, (kept, to.start()), steps);
     empty(stock, space, &mut gather, old, steps);
-    pieces.put(stock, space, (old, target), moved);
+    moved.put(stock, space, (old, target), what);
     Ok(target)
 }
 
@@ -208,17 +215,30 @@ impl MovedAreas {
     /// What they are when they were moved. Attachments are there before the first entry moves
     /// (rmap::attachment::X1).
     fn when_moved<M: Machine, P: Paging>(
-        mut self,
+        &self,
         stock: &Stock<'_, M, P>,
         space: &Space,
         (old, target): (VaRange, VaRange),
     ) -> Result<MovedAreas, RangeError> {
-        for area in self.areas.iter_mut().flatten() {
+        let mut areas = self.areas;
+        for area in areas.iter_mut().flatten() {
             let by = (old.start(), target.start());
             *area = attach::moved(stock, space, area, by)?;
             area.flags = area.flags.without(Flags::ARMED); // its handler knows the old addresses
         }
-        Ok(self)
+        Ok(MovedAreas { areas })
+    }
+    /// Puts back in what was taken out of `old`, where nothing moved (S13).
+    fn put_back<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        space: &Space,
+        old: VaRange,
+    ) {
+        for area in self.iter() {
+            let range = area.range.intersect(old);
+            attach::put_area(stock, space, &Area { range, ..area });
+        }
     }
     /// Puts them in at their new place, the last one up to its end. Where no entry was moved, those
     /// of the space's own memory are put in as areas that were never moved.
@@ -259,25 +279,42 @@ fn grows<M: Machine, P: Paging>(
     area.range.end() == old.end() && space.areas.overlapping(stock.machine, more).next().is_none()
 }
 
-/// Takes the areas of `old` out and moves the entries of `from`, its first part, to addresses from
-/// `to` on. All memory is taken before the first one moves. Until the caller puts the new areas in,
-/// no fault finds an area at the new addresses, where what has moved can be reached already. The
-/// old addresses are flushed before it returns.
+/// Makes the base tables that the entries of `from` need at addresses from `to` on, where nothing
+/// is mapped: for each that `from` has, and for each of its large leaves. No area is left in
+/// `from`, so it gets no entry any more (S1), and a table that comes yet stays empty.
+fn reach_begun<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    (from, to): (VaRange, Va),
+    steps: &mut Steps,
+) -> Result<(), RangeError> {
+    let tables: Tables<'_, M, P> = space.tables(stock);
+    let mut supply = Supply::of(stock, &space.charge);
+    let mut rest = from;
+    while !rest.is_empty() {
+        let begun = tables.first_begun(rest).expect("the range was checked");
+        let start = to.add(begun.start().offset_from(from.start()));
+        let target = VaRange::sized(start, begun.bytes()).expect("a part of the target");
+        let before = || steps.take(stock.machine, Steps::TABLE);
+        let done = supply.ensure_range(&tables, target, Level::BASE, before);
+        done.map_err(|why| why.in_empty())?;
+        steps.take(stock.machine, Steps::TABLE); // as many words were looked at
+        rest = VaRange::new(begun.end(), from.end()).expect("it goes on inside the range");
+    }
+    Ok(())
+}
+
+/// Moves the entries of `from`, where no area is left, to addresses from `to` on, where there are
+/// tables for them ([`reach_begun`]). Until the caller puts the new areas in, no fault finds an
+/// area at the new addresses, where what has moved can be reached already. The old addresses are
+/// flushed before it returns.
 fn relocate<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
-    (old, from): (VaRange, VaRange),
-    to: Va,
+    (from, to): (VaRange, Va),
     steps: &mut Steps,
-) -> Result<Moved, RangeError> {
+) -> Moved {
     let tables: Tables<'_, M, P> = space.tables(stock);
-    let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
-    if let Err(error) = reach(stock, space, target, steps) {
-        // Some tables were made in vain.
-        empty(stock, space, &mut Gather::new(stock, &space.member.target), target, steps);
-        return Err(error);
-    }
-    attach::remove_areas(stock, space, old); // S1: faults step back from here on
     let mut gather = Gather::new(stock, &space.member.target);
     let mut sink = Remapped {
         noting: Noting { machine: stock.machine, gather: &mut gather, steps },
@@ -290,7 +327,7 @@ fn relocate<M: Machine, P: Paging>(
     let moved = sink.moved;
     gather.settle();
     gather.flush();
-    Ok(moved)
+    moved
 }
 
 /// Takes everything out, in base entries.

@@ -108,12 +108,13 @@ impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Back> PutWords<'_, '_, '_, M,
     }
     /// Whether the program fills what is missing at `va` itself. The program's wish changes the
     /// area first and takes the table's lock then: what is not there by then was missing before.
+    /// An area that is out may come back (space::S13), and if it does not, the entry goes too.
     #[inline(never)] // few entries become nothing
     fn is_armed(&self, va: Va, known: &Cell<Option<Area>>) -> bool {
         let find = || self.space.areas.find(self.stock.machine, va);
         let area = known.get().filter(|area| area.range.contains(va)).or_else(find);
         known.set(area);
-        area.is_some_and(|area| area.flags.has(Flags::USERFAULT))
+        area.is_none_or(|area| area.flags.has(Flags::USERFAULT))
     }
 }
 

@@ -149,6 +149,51 @@ fn split_and_collapse_keep_what_is_mapped() {
 }
 
 #[test]
+fn what_is_begun_comes_in_stretches() {
+    const LARGE: u64 = 2 << 20;
+    const GB: u64 = 1 << 30;
+    let board = Board::new(64, Replace::InPlace);
+    let tables = board.tables::<X86>(Half::User);
+    for (at, bytes) in [
+        (GB + 3 * LARGE, 4096), // a table, and a leaf behind it
+        (GB + 4 * LARGE, LARGE),
+        (2 * GB - LARGE, LARGE + 4096), // over the end of a table
+        (5 * GB, GB),
+    ] {
+        map_all(&tables, &board, range(at, at + bytes), 1 << 18, USER_RW, Level::SIZE_1G);
+    }
+    let begun = |whole: VaRange| {
+        let (mut rest, mut looks, mut all) = (whole, 0, Vec::new());
+        while !rest.is_empty() {
+            let found = tables.first_begun(rest).unwrap();
+            assert!(rest.covers(found) && found.end() > rest.start(), "it goes on: {found:?}");
+            all.extend(Some(found).filter(|found| !found.is_empty()));
+            rest = VaRange::new(found.end(), rest.end()).unwrap();
+            looks += 1;
+        }
+        (all, looks)
+    };
+    let all = || begun(range(0, 1 << 46));
+    let stretches = [
+        range(GB + 3 * LARGE, GB + 5 * LARGE),
+        range(2 * GB - LARGE, 2 * GB),
+        range(2 * GB, 2 * GB + LARGE),
+        range(5 * GB, 6 * GB),
+    ];
+    assert_eq!(all().0, stretches);
+    assert!(all().1 < 10, "{} looks at 64 TiB", all().1);
+    let cut = range(GB + 3 * LARGE + 0x1000, GB + 4 * LARGE + 0x2000);
+    assert_eq!(begun(cut).0, [cut]);
+    assert_eq!(begun(range(GB + 4096, GB + 8192)), (Vec::new(), 1));
+    let mut harvest = Harvest::new();
+    let page = range(2 * GB, 2 * GB + 4096);
+    assert_eq!(tables.unmap(page, Prune::Keep, &mut harvest).unwrap().why, Stop::Done);
+    assert_eq!(all().0, stretches, "a table is there, though it is empty");
+    let outside = range(1 << 47, (1 << 47) + 4096);
+    assert_eq!(tables.first_begun(outside), Err(Refused::Outside(outside.start())));
+}
+
+#[test]
 fn a_leaf_over_the_end_stops_unmap_until_it_is_split() {
     let board = Board::new(64, Replace::InPlace);
     let tables = board.tables::<X86>(Half::User);
