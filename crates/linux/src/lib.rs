@@ -54,6 +54,7 @@
 //! | `pagemap` | a page of a pool that others had is not exclusive before it is written; one that a private mapping shows of a file is not a file's |
 //! | `clear_refs` | on a format of page tables without a bit for it, what is absent alone becomes clean |
 //! | `status` | `VmExe` is 0: all that is executed counts as `VmLib`; `VmHWM` is with pages of pools |
+//! | `shmem_enabled` | of every file in memory, also of a `memfd`; `always` is `within_size`, and no vma's advice reaches a file; 8 KiB takes `never` alone |
 //! | `khugepaged/*` | not there yet |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
@@ -84,6 +85,7 @@ mod look;
 mod map;
 mod maps;
 pub mod meminfo;
+mod numbers;
 mod pagemap;
 mod pages;
 mod place;
@@ -93,6 +95,7 @@ mod remap;
 mod seal;
 mod segments;
 mod shm;
+mod shmem_enabled;
 mod shown;
 mod size;
 mod status;
@@ -114,6 +117,7 @@ pub use file::MemoryFile;
 pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use segments::{SegmentLimits, SegmentStat, Segments};
+pub use shmem_enabled::ShmemEnabled;
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use told::Told;
 pub use userfault::{Answer, Userfaultfd};

@@ -17,6 +17,7 @@ use linux_raw_sys::general::*;
 
 mod bytes;
 mod fcntl;
+mod files;
 mod pooled;
 mod seal;
 mod shm;
