@@ -55,7 +55,9 @@
 //! | `clear_refs` | on a format of page tables without a bit for it, what is absent alone becomes clean |
 //! | `status` | `VmExe` is 0: all that is executed counts as `VmLib`; `VmHWM` is with pages of pools |
 //! | `shmem_enabled` | of every file in memory, also of a `memfd`; `always` is `within_size`, and no vma's advice reaches a file; 8 KiB takes `never` alone |
-//! | `khugepaged/*` | not there yet |
+//! | `khugepaged`, what it scans | private anonymous memory; sizes below 2 MiB as well, where they are switched on |
+//! | `khugepaged/defrag` | with 1 a go that finds no block free has memory compacted once, before it begins |
+//! | `khugepaged/max_ptes_swap` | is kept, and asked by nobody: nothing is swapped |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmget` with `SHM_HUGETLB` | ENOSYS |
@@ -80,6 +82,7 @@ mod fcntl;
 mod file;
 mod heap;
 mod join;
+mod khugepaged;
 mod lock;
 mod look;
 mod map;
@@ -114,6 +117,7 @@ pub use access::{Fault, Signal};
 pub use advise::Adviser;
 pub use errno::Errno;
 pub use file::MemoryFile;
+pub use khugepaged::Khugepaged;
 pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use segments::{SegmentLimits, SegmentStat, Segments};

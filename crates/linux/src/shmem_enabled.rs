@@ -1,8 +1,8 @@
 //! `shmem_enabled`: which sizes folios of files in memory have, as words of Linux's.
 //!
 //! ```text
-//!   transparent_hugepage/shmem_enabled                   always within_size advise [never] deny force
-//!   transparent_hugepage/hugepages-64kB/shmem_enabled    always inherit within_size advise [never]
+//!   transparent_hugepage/shmem_enabled                 always within_size advise [never] deny force
+//!   transparent_hugepage/hugepages-64kB/shmem_enabled  always inherit within_size advise [never]
 //! ```
 //!
 //! Linux has more words than the manager has switches. A folio of an object never reaches beyond

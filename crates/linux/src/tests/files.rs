@@ -2,7 +2,9 @@
 
 use super::shared::F;
 use super::*;
-use crate::ShmemEnabled;
+use crate::{Khugepaged, ShmemEnabled};
+use foliant_units::{Nanos, Order};
+use linux_raw_sys::errno::ERANGE;
 
 #[test]
 fn words_of_shmem_enabled_stand_for_switches_of_objects() {
@@ -75,5 +77,139 @@ fn words_of_shmem_enabled_stand_for_switches_of_objects() {
         assert_eq!(pages(p, "force", "always"), (512, 1, 1), "2 MiB alone");
         assert_eq!(pages(p, "never", "within_size"), (16, 16, 1));
         assert_eq!(pages(p, "advise", "advise"), (1, 1, 1));
+    });
+}
+
+#[test]
+fn files_of_khugepaged_take_what_linux_takes() {
+    let mut khugepaged = Khugepaged::default();
+    let of = |name: &str| format!("transparent_hugepage/khugepaged/{name}");
+    let all = || Khugepaged::names().into_iter().map(|name| khugepaged.read(&name).unwrap());
+    let first = "1\n4096\n10000\n60000\n511\n64\n256\n0\n0\n";
+    assert_eq!(all().collect::<String>(), first);
+    let (inval, acces) = (Err(Errno::INVAL), Err(Errno(EACCES)));
+    for (name, text, answer) in [
+        ("defrag", "2", inval),
+        ("defrag", "yes", inval),
+        ("defrag", "18446744073709551616", Err(Errno(ERANGE))),
+        ("defrag", "0\n", Ok(())),
+        ("pages_to_scan", "0", inval),
+        ("pages_to_scan", "4294967296", inval),
+        ("pages_to_scan", "18446744073709551616", inval),
+        ("pages_to_scan", "+00512\n", Ok(())),
+        ("scan_sleep_millisecs", "", inval),
+        ("scan_sleep_millisecs", "-1", inval),
+        ("scan_sleep_millisecs", "0", Ok(())),
+        ("alloc_sleep_millisecs", "4294967295", Ok(())),
+        ("max_ptes_none", "512", inval),
+        ("max_ptes_none", "0", Ok(())),
+        ("max_ptes_swap", "512", inval),
+        ("max_ptes_swap", "511", Ok(())),
+        ("max_ptes_shared", "0x10", inval),
+        ("max_ptes_shared", "16 ", inval),
+        ("max_ptes_shared", "511", Ok(())),
+        ("pages_collapsed", "0", acces),
+        ("full_scans", "0", acces),
+        ("", "0", Err(Errno(ENOENT))),
+        ("full_scan", "0", Err(Errno(ENOENT))),
+    ] {
+        assert_eq!(khugepaged.write(&of(name), text), answer, "{name} {text:?}");
+    }
+    let all = || Khugepaged::names().into_iter().map(|name| khugepaged.read(&name).unwrap());
+    let then = "0\n512\n0\n4294967295\n0\n511\n511\n0\n0\n";
+    assert_eq!(all().collect::<String>(), then);
+}
+
+#[test]
+fn khugepaged_goes_on_where_it_stopped() {
+    with(|p, sim| {
+        let mm = p.manager();
+        let mut khugepaged = Khugepaged::default();
+        let of = |name: &str| format!("transparent_hugepage/khugepaged/{name}");
+        let read = |khugepaged: &Khugepaged, name: &str| {
+            khugepaged.read(&of(name)).unwrap().trim().parse::<u64>().unwrap()
+        };
+        let counts = |khugepaged: &Khugepaged| {
+            (read(khugepaged, "pages_collapsed"), read(khugepaged, "full_scans"))
+        };
+        // Four ranges, of which one is not asked for, and one is full to the half.
+        let at = BASE & !(HUGE - 1);
+        for (nth, pages) in [(0, 512), (1, 512), (2, 512), (3, 256)] {
+            assert_eq!(p.mmap(at + nth * HUGE, HUGE, RW, FIXED, None, 0), Ok(at + nth * HUGE));
+            for page in 0..pages {
+                assert_eq!(store(p, sim, at + nth * HUGE + page * PAGE, 1), Ok(()));
+            }
+        }
+        let scan_sleep = Nanos(10_000_000_000);
+        let spaces = [p.space()];
+        assert_eq!(khugepaged.scan(mm, &spaces), scan_sleep);
+        assert_eq!(counts(&khugepaged), (0, 1), "nothing was advised");
+        for nth in [0, 2, 3] {
+            assert_eq!(p.madvise(at + nth * HUGE, HUGE, MADV_HUGEPAGE), Ok(0));
+        }
+        assert_eq!(khugepaged.write(&of("pages_to_scan"), "1"), Ok(()));
+        assert_eq!(khugepaged.write(&of("max_ptes_none"), "255"), Ok(()));
+        assert_eq!(sys::write(mm, "transparent_hugepage/enabled", "never"), Ok(()));
+        assert_eq!(khugepaged.scan(mm, &spaces), scan_sleep);
+        assert_eq!(counts(&khugepaged), (0, 1), "nothing is to be made");
+        assert_eq!(sys::write(mm, "transparent_hugepage/enabled", "madvise"), Ok(()));
+        assert_eq!(khugepaged.scan(mm, &[]), scan_sleep);
+        assert_eq!(counts(&khugepaged), (0, 1), "nobody is there");
+        for (collapsed, scans) in [(1, 1), (2, 1), (2, 2), (2, 2), (2, 2), (2, 3)] {
+            assert_eq!(khugepaged.scan(mm, &spaces), scan_sleep);
+            assert_eq!(counts(&khugepaged), (collapsed, scans));
+        }
+        let large = |nth| {
+            let leaves = |leaves: foliant::manager::Entries<'_, '_, Sim, X86_64<4>>| leaves.count();
+            mm.with_leaves(
+                p.space(),
+                crate::pages::range(at + nth * HUGE, at + (nth + 1) * HUGE),
+                leaves,
+            )
+        };
+        assert_eq!([0, 1, 2, 3].map(large), [Some(1), Some(512), Some(1), Some(256)]);
+        // A space that is gone ends no go: what is in its place is next.
+        assert_eq!(khugepaged.write(&of("max_ptes_none"), "256"), Ok(()));
+        let child = p.fork().unwrap();
+        let two = [p.space(), child.space()];
+        for _ in 0..4 {
+            khugepaged.scan(mm, &two);
+        }
+        assert_eq!(counts(&khugepaged), (3, 3), "it is at the child");
+        khugepaged.scan(mm, &[p.space()]);
+        assert_eq!(counts(&khugepaged), (3, 4));
+        child.end().unwrap();
+    });
+}
+
+#[test]
+fn khugepaged_sleeps_longer_where_no_block_was_to_be_had() {
+    with(|p, sim| {
+        let mm = p.manager();
+        let mut khugepaged = Khugepaged::default();
+        let defrag = "transparent_hugepage/khugepaged/defrag";
+        let at = BASE & !(HUGE - 1);
+        assert_eq!(p.mmap(at, HUGE, RW, FIXED, None, 0), Ok(at));
+        for page in 0..512 {
+            assert_eq!(store(p, sim, at + page * PAGE, 1), Ok(()));
+        }
+        assert_eq!(p.madvise(at, HUGE, MADV_HUGEPAGE), Ok(0));
+        // Every second page of what is free is taken.
+        let far = BASE + 64 * HUGE;
+        let pages = mm.memory().free.get() - 64;
+        assert_eq!(p.mmap(far, pages * PAGE, RW, FIXED, None, 0), Ok(far));
+        for page in 0..pages {
+            assert_eq!(store(p, sim, far + page * PAGE, 1), Ok(()), "{page}");
+        }
+        for page in (0..pages).step_by(2) {
+            assert_eq!(p.munmap(far + page * PAGE, PAGE), Ok(0));
+        }
+        assert_eq!(mm.free_blocks().within(Order::SIZE_2M), 0);
+        assert_eq!(khugepaged.write(defrag, "0"), Ok(()));
+        assert_eq!(khugepaged.scan(mm, &[p.space()]), Nanos(60_000_000_000));
+        assert_eq!(khugepaged.write(defrag, "1"), Ok(()));
+        assert_eq!(khugepaged.scan(mm, &[p.space()]), Nanos(10_000_000_000));
+        let collapsed = khugepaged.read("transparent_hugepage/khugepaged/pages_collapsed");
+        assert_eq!(collapsed.as_deref(), Ok("1\n"));
     });
 }
