@@ -58,6 +58,10 @@
 //! | `khugepaged`, what it scans | private anonymous memory; sizes below 2 MiB as well, where they are switched on |
 //! | `khugepaged/defrag` | with 1 a go that finds no block free has memory compacted once, before it begins |
 //! | `khugepaged/max_ptes_swap` | is kept, and asked by nobody: nothing is swapped |
+//! | `split_huge_pages` | knows no paths; an offset in the folio is read, and all pieces are of one size |
+//! | `drop_caches` | nothing: there are no caches |
+//! | `overcommit_memory` | takes 0 alone; what may be promised is in [`Limits`] |
+//! | `max_map_count` | no file: the manager has it from its setup on (`Setup::areas`) |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmget` with `SHM_HUGETLB` | ENOSYS |
@@ -101,6 +105,7 @@ mod shm;
 mod shmem_enabled;
 mod shown;
 mod size;
+mod split_huge_pages;
 mod status;
 pub mod sys;
 pub mod sysv;
@@ -108,6 +113,7 @@ mod thp_anon;
 mod told;
 mod userfault;
 mod view;
+pub mod vm;
 mod vma;
 
 #[cfg(test)]
@@ -122,6 +128,7 @@ pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use segments::{SegmentLimits, SegmentStat, Segments};
 pub use shmem_enabled::ShmemEnabled;
+pub use split_huge_pages::split_huge_pages;
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use told::Told;
 pub use userfault::{Answer, Userfaultfd};

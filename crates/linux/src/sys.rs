@@ -178,7 +178,7 @@ pub(crate) fn chosen(words: &[&str], holds: &str) -> String {
     words.join(" ")
 }
 
-fn refused(why: ControlError<'_>) -> Errno {
+pub(crate) fn refused(why: ControlError<'_>) -> Errno {
     match why {
         ControlError::ReadOnly(_) | ControlError::WriteOnly(_) => Errno(errno::EACCES),
         ControlError::Elsewhere(..) | ControlError::Pool(_) => Errno(errno::ENOENT),

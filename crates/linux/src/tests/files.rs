@@ -2,9 +2,9 @@
 
 use super::shared::F;
 use super::*;
-use crate::{Khugepaged, ShmemEnabled};
+use crate::{Khugepaged, ShmemEnabled, split_huge_pages, vm};
 use foliant_units::{Nanos, Order};
-use linux_raw_sys::errno::ERANGE;
+use linux_raw_sys::errno::{ERANGE, ESRCH};
 
 #[test]
 fn words_of_shmem_enabled_stand_for_switches_of_objects() {
@@ -211,5 +211,118 @@ fn khugepaged_sleeps_longer_where_no_block_was_to_be_had() {
         assert_eq!(khugepaged.scan(mm, &[p.space()]), Nanos(10_000_000_000));
         let collapsed = khugepaged.read("transparent_hugepage/khugepaged/pages_collapsed");
         assert_eq!(collapsed.as_deref(), Ok("1\n"));
+    });
+}
+
+#[test]
+fn files_of_vm_take_what_linux_takes() {
+    with(|p, _| {
+        let mm = p.manager();
+        let read = |name: &str| vm::read(mm, &format!("vm/{name}"));
+        let write = |name: &str, text| vm::write(mm, &format!("vm/{name}"), text);
+        let (inval, acces) = (Err(Errno::INVAL), Errno(EACCES));
+        let shown = [
+            ("compact_memory", Err(acces)),
+            ("drop_caches", Err(acces)),
+            ("hugetlb_optimize_vmemmap", Ok("0\n")),
+            ("mmap_min_addr", Ok("65536\n")),
+            ("nr_hugepages", Ok("0\n")),
+            ("nr_overcommit_hugepages", Ok("0\n")),
+            ("overcommit_memory", Ok("0\n")),
+            ("swappiness", Err(Errno(ENOENT))),
+        ];
+        for (name, text) in shown {
+            assert_eq!(read(name).as_deref().map_err(|why| *why), text, "{name}");
+        }
+        for (name, text, answer, then) in [
+            ("compact_memory", "1\n", Ok(()), ""),
+            ("compact_memory", "0", inval, ""),
+            ("compact_memory", "2", inval, ""),
+            ("drop_caches", "1", Ok(()), ""),
+            ("drop_caches", " 3\n", Ok(()), ""),
+            ("drop_caches", "4", Ok(()), ""),
+            ("drop_caches", "0", inval, ""),
+            ("drop_caches", "-1", inval, ""),
+            ("hugetlb_optimize_vmemmap", "2", Ok(()), "1\n"),
+            ("hugetlb_optimize_vmemmap", "on", inval, "1\n"),
+            ("hugetlb_optimize_vmemmap", "-7", Ok(()), "1\n"),
+            ("hugetlb_optimize_vmemmap", "0", Ok(()), "0\n"),
+            ("mmap_min_addr", "\t0x1000\n", Ok(()), "4096\n"),
+            ("mmap_min_addr", "-1", inval, "4096\n"),
+            ("mmap_min_addr", "4k", inval, "4096\n"),
+            ("nr_hugepages", "3", Ok(()), "3\n"),
+            ("nr_hugepages", "-1", inval, "3\n"),
+            ("nr_overcommit_hugepages", "02 9", Ok(()), "2\n"),
+            ("nr_overcommit_hugepages", "", inval, "2\n"),
+            ("overcommit_memory", " 0 ", Ok(()), "0\n"),
+            ("overcommit_memory", "1", inval, "0\n"),
+            ("overcommit_memory", "3", inval, "0\n"),
+        ] {
+            assert_eq!(write(name, text), answer, "{name} {text:?}");
+            assert_eq!(read(name).unwrap_or_default(), then, "{name} {text:?}");
+        }
+        for path in vm::names() {
+            if let Ok(text) = vm::read(mm, &path) {
+                assert_eq!(vm::write(mm, &path, &text), Ok(()), "{path}");
+                assert_eq!(vm::read(mm, &path), Ok(text), "{path}");
+            }
+        }
+        assert_eq!(write("nr_hugepages", "0"), Ok(()));
+    });
+}
+
+#[test]
+fn a_line_for_split_huge_pages_is_read_as_far_as_it_goes() {
+    with(|p, sim| {
+        let at = BASE & !(HUGE - 1);
+        assert_eq!(p.mmap(at, 4 * HUGE, RW, FIXED, None, 0), Ok(at));
+        assert_eq!(p.madvise(at, 4 * HUGE, MADV_HUGEPAGE), Ok(0));
+        for nth in 0..3 {
+            assert_eq!(store(p, sim, at + nth * HUGE, 1), Ok(()));
+        }
+        let order = |p: &P<'_, '_>, nth: u64| {
+            let frame = p.manager().frame_at(p.space(), Va::new(at + nth * HUGE)).unwrap();
+            p.manager().identity(frame).order().get()
+        };
+        let orders = |p: &P<'_, '_>| [0, 1, 2].map(|nth| order(p, nth));
+        let write = |p: &P<'_, '_>, text: &str| {
+            split_huge_pages(p.manager(), text, |pid| (pid == 7).then_some(p))
+        };
+        let (inval, esrch) = (Err(Errno::INVAL), Err(Errno(ESRCH)));
+        for (text, answer) in [
+            ("", inval),
+            ("2", inval),
+            ("x", inval),
+            ("- 1", inval),
+            ("+1", inval),
+            ("1,0x10", inval),
+            ("7,0x10", inval),
+            ("7,10,20", inval),
+            ("7,0x,0x1000", inval),
+            ("/file,0x0,0x1000", inval),
+            ("8,0x0,0x1000", esrch),
+            ("-7,0x0,0x1000", esrch),
+            ("7,0x0,0x1000", Ok(())),
+        ] {
+            assert_eq!(write(p, text), answer, "{text:?}");
+            assert_eq!(orders(p), [9, 9, 9]);
+        }
+        let line = |from: u64, to: u64, more: &str| format!("7,{from:#x},{to:#x}{more}");
+        for (from, to, more, expect) in [
+            // A hole ends it, and what is large enough or is no size stays.
+            (at - PAGE, at + HUGE, "", [9, 9, 9]),
+            (at, at + PAGE - 1, "", [9, 9, 9]),
+            (at, at + HUGE, ",9", [9, 9, 9]),
+            (at, at + HUGE, ",1", [9, 9, 9]),
+            (at, at + HUGE, ",-1", [9, 9, 9]),
+            (at + 5 * PAGE, at + 6 * PAGE, ",4", [4, 9, 9]),
+            (at + HUGE, at + HUGE + PAGE, ",2,100\n", [4, 2, 9]),
+            (at, at + HUGE, " and so on", [0, 2, 9]),
+        ] {
+            assert_eq!(write(p, &line(from, to, more)), Ok(()));
+            assert_eq!(orders(p), expect, "{more}");
+        }
+        assert_eq!(write(p, "1"), Ok(()));
+        assert_eq!(orders(p), [0, 0, 0]);
     });
 }
