@@ -20,7 +20,7 @@
 //!   equal before the call returns (`join`).
 //! - X3. No argument panics. What the manager refuses for want of memory is ENOMEM.
 //! - X4. Numbers of Linux come from the crate `linux-raw-sys`; none is written here but those of
-//!   System V, which it does not have ([`sysv`]).
+//!   System V and of `kpageflags`, which it does not have ([`sysv`], [`kpage`]).
 //!
 //! **Locking.** A call that changes areas takes `&mut self`, as Linux takes a process's `mmap_lock`
 //! to write. [`Process::fault`] takes `&self`, as faults run beside each other; a first write to an
@@ -50,7 +50,13 @@
 //! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables |
 //! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
 //! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
-//! | `meminfo`, `vmstat` | what the manager counts; no lines of the processor's own map |
+//! | `meminfo`, `vmstat` | what the manager counts, and what files and processes have that are handed in ([`meminfo::Listed`]): a page of a file counts as mapped for each process; no lines of the processor's own map |
+//! | `meminfo`, `ShmemHugePages` | 0: large folios of files are not counted apart, but are in `AnonHugePages` |
+//! | `zoneinfo` | one zone, without watermarks and lists of pages by age |
+//! | `pagetypeinfo` | all that is free counts as movable |
+//! | `vmallocinfo` | callers have the names that the embedder has for them |
+//! | `kpageflags` | a page of a file counts as anonymous; tables, records and zeros say 0, and nothing is on a list by age |
+//! | `kpagecount` | of a page of a file one more, for the file's own entry; of a pool's page 0 |
 //! | `pagemap` | a page of a pool that others had is not exclusive before it is written; one that a private mapping shows of a file is not a file's |
 //! | `clear_refs` | on a format of page tables without a bit for it, what is absent alone becomes clean |
 //! | `status` | `VmExe` is 0: all that is executed counts as `VmLib`; `VmHWM` is with pages of pools |
@@ -87,6 +93,7 @@ mod file;
 mod heap;
 mod join;
 mod khugepaged;
+pub mod kpage;
 mod lock;
 mod look;
 mod map;
@@ -115,6 +122,7 @@ mod userfault;
 mod view;
 pub mod vm;
 mod vma;
+pub mod zones;
 
 #[cfg(test)]
 mod tests;

@@ -24,13 +24,16 @@ const NAME_COLUMN: usize = 73;
 /// What is present of a vma, in kilobytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Present {
-    all: u64,
+    pub(crate) all: u64,
     pub(crate) of_file: u64,
     private: u64,
     private_dirty: u64,
     shared_dirty: u64,
     referenced: u64,
+    /// By large leaves.
     huge: u64,
+    /// Of these, what is a file's.
+    pub(crate) huge_of_file: u64,
 }
 
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
@@ -100,8 +103,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             ("Anonymous:", small(present.all - present.of_file)),
             ("KSM:", 0),
             ("LazyFree:", 0),
-            ("AnonHugePages:", small(present.huge)),
-            ("ShmemPmdMapped:", 0),
+            ("AnonHugePages:", small(present.huge - present.huge_of_file)),
+            ("ShmemPmdMapped:", small(present.huge_of_file)),
             ("FilePmdMapped:", 0),
             ("Shared_Hugetlb:", if huge > 0 { shared } else { 0 }),
             ("Private_Hugetlb:", if huge > 0 { present.private } else { 0 }),
@@ -127,8 +130,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                     // What shows a page of a file says of itself that it is exclusive.
                     let is_files = self.is_files(vma, found.va.get(), pa.frame());
                     let attrs = if is_files { attrs.without(Attrs::EXCLUSIVE) } else { attrs };
-                    present.add((to - from) >> 10, found.level, attrs);
-                    present.of_file += if is_files { (to - from) >> 10 } else { 0 };
+                    let kilobytes = (to - from) >> 10;
+                    present.add(kilobytes, found.level, attrs);
+                    let of_file = if is_files { kilobytes } else { 0 };
+                    present.of_file += of_file;
+                    present.huge_of_file += if found.level > Level::BASE { of_file } else { 0 };
                 }
             }
         });

@@ -2,7 +2,9 @@
 
 use super::shared::F;
 use super::*;
-use crate::{Khugepaged, ShmemEnabled, split_huge_pages, vm};
+use crate::meminfo::Listed;
+use crate::{Khugepaged, MemoryFile, ShmemEnabled, kpage, split_huge_pages, vm, zones};
+use foliant::vmap::Request;
 use foliant_units::{Nanos, Order};
 use linux_raw_sys::errno::{ERANGE, ESRCH};
 
@@ -324,5 +326,210 @@ fn a_line_for_split_huge_pages_is_read_as_far_as_it_goes() {
         }
         assert_eq!(write(p, "1"), Ok(()));
         assert_eq!(orders(p), [0, 0, 0]);
+    });
+}
+
+/// What is written by `write`.
+fn text(write: impl FnOnce(&mut String) -> core::fmt::Result) -> String {
+    let mut text = String::new();
+    write(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn what_files_and_processes_have_is_counted_apart() {
+    with(|p, sim| {
+        let mm = p.manager();
+        let mut words = ShmemEnabled::new(mm);
+        assert_eq!(words.write(mm, "transparent_hugepage/shmem_enabled", "always"), Ok(()));
+        let file = F::memfd(mm, b"f", 0).unwrap();
+        assert_eq!(file.ftruncate(2 * HUGE as i64 - PAGE as i64), Ok(0));
+        let at = BASE & !(HUGE - 1);
+        let shared = MAP_SHARED | MAP_FIXED;
+        assert_eq!(p.mmap(at, 2 * HUGE, RW, shared, Some(&file), 0), Ok(at));
+        assert_eq!(store(p, sim, at, 1), Ok(()));
+        assert_eq!(file.pwrite(&[1], HUGE as i64), Ok(1), "in the file, and mapped by nobody");
+        put(p, 1024, 3, RW);
+        assert_eq!(p.mlock(BASE + 1024 * PAGE, 2 * PAGE), Ok(0));
+        let mut listed = Listed::default();
+        listed.add_file(&file);
+        listed.add_process(p);
+        let text = text(|out| meminfo::meminfo(mm, &listed, out));
+        let line = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        };
+        for (name, kilobytes) in [
+            ("Cached:", 2052),
+            ("Active:", 2060),
+            ("Unevictable:", 8),
+            ("Mlocked:", 8),
+            ("AnonPages:", 8),
+            ("Mapped:", 2048),
+            ("Shmem:", 2052),
+            ("ShmemPmdMapped:", 2048),
+        ] {
+            assert_eq!(line(name), kilobytes, "{name} of {text}");
+        }
+        let text = self::text(|out| meminfo::vmstat(mm, &listed, out));
+        for line in ["nr_mlock 2", "nr_mapped 512", "nr_shmem 513", "nr_shmem_pmdmapped 1"] {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+        }
+        let smaps = self::text(|out| p.smaps(out));
+        let first = smaps.split("VmFlags").next().unwrap();
+        assert!(first.contains("AnonHugePages:         0 kB\nShmemPmdMapped:     2048 kB\n"));
+        // Pages of a pool are none of it.
+        assert_eq!(sys::write(mm, "hugepages/hugepages-2048kB/nr_hugepages", "1"), Ok(()));
+        let pooled = MemoryFile::memfd(mm, b"p", MFD_HUGETLB).unwrap();
+        assert_eq!(pooled.ftruncate(HUGE as i64), Ok(0));
+        let far = at + 8 * HUGE;
+        assert_eq!(p.mmap(far, HUGE, RW, shared, Some(&pooled), 0), Ok(far));
+        assert_eq!(store(p, sim, far, 1), Ok(()));
+        let mut again = Listed::default();
+        again.add_file(&file);
+        again.add_file(&pooled);
+        again.add_process(p);
+        assert_eq!(again, listed);
+    });
+}
+
+#[test]
+fn zoneinfo_and_pagetypeinfo_are_linuxs_to_the_byte() {
+    with(|p, sim| {
+        let mm = p.manager();
+        put(p, 0, 1, RW);
+        assert_eq!(store(p, sim, BASE, 1), Ok(()));
+        let zone = text(|out| zones::zoneinfo(mm, &Listed::default(), out));
+        let memory = mm.memory();
+        let (free, managed) = (memory.free.get(), memory.managed.get());
+        let start = mm.ranges().next().unwrap().start().get();
+        assert!(zone.starts_with(
+            "Node 0, zone   Normal\n  per-node stats\n      nr_inactive_anon 0\n      \
+             nr_active_anon 1\n      nr_inactive_file 0\n"
+        ));
+        let blocks = mm.free_blocks().within(Order::SIZE_2M) * 512;
+        let rest = format!(
+            "      nr_kernel_file_pages 0
+  pages free     {free}
+        boost    0
+        min      0
+        low      0
+        high     0
+        promo    0
+        spanned  {managed}
+        present  {managed}
+        managed  {managed}
+        cma      0
+        protection: (0)
+      nr_free_pages {free}
+      nr_free_pages_blocks {blocks}
+      nr_zone_inactive_anon 0
+      nr_zone_active_anon 1
+      nr_zone_inactive_file 0
+      nr_zone_active_file 0
+      nr_zone_unevictable 0
+      nr_zone_write_pending 0
+      nr_mlock     0
+      nr_zspages   0
+      nr_free_cma  0
+  pagesets
+    cpu: 0
+              count:    0
+              high:     0
+              batch:    0
+              high_min: 0
+              high_max: 0
+  vm stats threshold: 0
+  node_unreclaimable:  0
+  start_pfn:           {start}
+"
+        );
+        assert!(zone.ends_with(&rest), "{zone}");
+        assert!(zone.contains("\n      nr_mapped    0\n"));
+
+        let types = text(|out| zones::pagetypeinfo(mm, out));
+        let orders = text(|out| meminfo::buddyinfo(mm, out));
+        let free = orders.strip_prefix("Node 0, zone   Normal ").unwrap();
+        let none = "     0 ".repeat(11);
+        let blocks = (start + managed).div_ceil(512) - start / 512;
+        let fixed: u64 =
+            types.lines().last().unwrap().split_whitespace().nth(4).unwrap().parse().unwrap();
+        assert!(fixed > 0 && fixed < blocks, "tables and records lie somewhere");
+        let expect = format!(
+            "Page block order: 9
+Pages per block:  512
+
+Free pages count per migrate type at order       0      1      2      3      4      5      6      7      8      9     10 
+Node    0, zone   Normal, type    Unmovable {none}
+Node    0, zone   Normal, type      Movable {free}\
+Node    0, zone   Normal, type  Reclaimable {none}
+Node    0, zone   Normal, type   HighAtomic {none}
+Node    0, zone   Normal, type      Isolate {none}
+
+Number of blocks type     Unmovable      Movable  Reclaimable   HighAtomic      Isolate 
+Node 0, zone   Normal {fixed:12} {:12} {:12} {:12} {:12} 
+",
+            blocks - fixed,
+            0,
+            0,
+            0
+        );
+        assert_eq!(types, expect);
+    });
+}
+
+#[test]
+fn vmallocinfo_has_the_names_of_callers() {
+    with(|p, _| {
+        let mm = p.manager();
+        assert_eq!(text(|out| meminfo::vmallocinfo(mm, |caller| caller, out)), "");
+        let range = mm.vmalloc(&Request::of(Bytes::new(3 * PAGE))).unwrap();
+        let (start, end) = (range.start().get(), range.end().get() + PAGE);
+        let text = text(|out| meminfo::vmallocinfo(mm, |caller| format!("f+{caller}"), out));
+        assert_eq!(text, format!("{start:#018x}-{end:#018x}   16384 f+0x0 pages=3 vmalloc N0=3\n"));
+        mm.vfree(range.start()).unwrap();
+    });
+}
+
+#[test]
+fn each_frame_has_a_word() {
+    with(|p, sim| {
+        let mm = p.manager();
+        let at = BASE & !(HUGE - 1);
+        assert_eq!(p.mmap(at, 2 * HUGE, RW, FIXED, None, 0), Ok(at));
+        assert_eq!(p.madvise(at, HUGE, MADV_HUGEPAGE), Ok(0));
+        for addr in [at, at + HUGE] {
+            assert_eq!(store(p, sim, addr, 1), Ok(()));
+        }
+        let child = p.fork().unwrap();
+        let frame = |addr| mm.frame_at(p.space(), Va::new(addr)).unwrap().get();
+        let word = |frame: u64| {
+            let mut words = [[7; 2]; 2];
+            assert_eq!(kpage::kpageflags(mm, frame * 8, &mut words[0]), Ok(2));
+            assert_eq!(kpage::kpagecount(mm, frame * 8, &mut words[1]), Ok(2));
+            words
+        };
+        let own = 1 << 3 | 1 << 11 | 1 << 12 | 1 << 14;
+        let (head, tail) = (own | 1 << 15 | 1 << 22, own | 1 << 16 | 1 << 22);
+        assert_eq!(word(frame(at)), [[head, tail], [2, 2]]);
+        assert_eq!([word(frame(at + HUGE))[0][0], word(frame(at + HUGE))[1][0]], [own, 2]);
+        child.end().unwrap();
+        assert_eq!(word(frame(at))[1], [1, 1]);
+        let (memory, end) = (mm.ranges().next().unwrap(), mm.folios().end().get());
+        let free = memory
+            .iter()
+            .find(|frame| mm.folios().state(*frame) == foliant::folio::FrameState::Free);
+        assert_eq!(
+            [word(free.unwrap().get())[0][0], word(free.unwrap().get())[1][0]],
+            [1 << 10, 0]
+        );
+        if memory.start().get() > 0 {
+            assert_eq!(word(0)[0][0], 1 << 20, "no memory is there");
+        }
+        let mut words = [7; 3];
+        assert_eq!(kpage::kpageflags(mm, (end - 1) * 8, &mut words), Ok(1));
+        assert_eq!(kpage::kpageflags(mm, end * 8, &mut words), Ok(0));
+        assert_eq!(kpage::kpagecount(mm, u64::MAX - 7, &mut words), Ok(0));
+        assert_eq!(kpage::kpagecount(mm, 4, &mut words), Err(Errno::INVAL));
     });
 }
