@@ -10,8 +10,7 @@
 //! own, and what was advised about an area.
 //!
 //! **Invariants**
-//! - H1. A go looks at no more ranges than `pages_to_scan` begins, and at each one time, however
-//!   many spaces come and go between two goes.
+//! - H1. A go looks at no more ranges than `pages_to_scan` begins, and at none of them twice.
 //! - H2. What is read can be written back, where the file can be written, and changes nothing.
 //!
 //! **Locking.** A write and a go take `&mut self`; the spaces may be at work beside them.

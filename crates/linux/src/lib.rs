@@ -51,7 +51,7 @@
 //! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
 //! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
 //! | `meminfo`, `vmstat` | what the manager counts, and what files and processes have that are handed in ([`meminfo::Listed`]): a page of a file counts as mapped for each process; no lines of the processor's own map |
-//! | `meminfo`, `ShmemHugePages` | 0: large folios of files are not counted apart, but are in `AnonHugePages` |
+//! | `meminfo`, `ShmemHugePages` | those that large leaves map; others of files are in `AnonHugePages` |
 //! | `zoneinfo` | one zone, without watermarks and lists of pages by age |
 //! | `pagetypeinfo` | all that is free counts as movable |
 //! | `vmallocinfo` | callers have the names that the embedder has for them |

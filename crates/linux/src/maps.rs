@@ -10,12 +10,14 @@
 use crate::pages::POOLED;
 use crate::process::Process;
 use crate::vma::{Marks, Vma};
+use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use foliant::fault::{Orders, ProcessSwitch};
+use foliant::manager::Entries;
 use foliant::space::Flags;
-use foliant::table::{Attrs, Entry, Paging};
+use foliant::table::{Attrs, Entry, Found, Paging};
 use foliant_machine::Machine;
-use foliant_units::{Level, Order};
+use foliant_units::{Frame, Level, Order};
 use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
 
 /// Where a name begins.
@@ -139,6 +141,18 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             }
         });
         present
+    }
+    /// Where folios of files are that large leaves of a vma map.
+    pub(crate) fn large_of_file(&self, vma: &Vma) -> Vec<Frame> {
+        let large = |found: Found| match found.entry {
+            Entry::Leaf { pa, .. } if found.level > Level::BASE => {
+                let frame = pa.frame();
+                self.is_files(vma, found.va.get(), frame).then_some(frame)
+            }
+            _ => None,
+        };
+        let found = |leaves: Entries<'_, '_, M, P>| leaves.filter_map(large).collect();
+        self.mm.with_leaves(self.space, vma.range, found).unwrap_or_default()
     }
     /// The line of flags, in the order of Linux's bits.
     fn flags(&self, vma: &Vma, out: &mut impl Write) -> fmt::Result {

@@ -8,27 +8,28 @@
 use crate::file::MemoryFile;
 use crate::process::Process;
 use crate::vma::{Marks, Vma};
+use alloc::collections::BTreeSet;
 use core::fmt::{self, Write};
 use foliant::table::Paging;
 use foliant::vmap::Caller;
 use foliant::{Event, Manager, SizeEvent};
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Order};
+use foliant_units::{FRAME_BYTES, Frame, Order};
 
 /// Kilobytes of a page.
 const PAGE_KB: u64 = FRAME_BYTES >> 10;
 
 /// What files in memory and processes have, added up: each file and each process once.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Listed {
     /// Pages of files.
     pub(crate) shared: u64,
     /// Pages of files in page tables.
     pub(crate) mapped: u64,
-    /// Of these, the ones that a large leaf maps.
-    pub(crate) shared_huge_mapped: u64,
     /// Pages that stay, as vmas of them are locked.
     pub(crate) locked: u64,
+    /// Where folios of files are that large leaves map.
+    large: BTreeSet<Frame>,
 }
 
 impl Listed {
@@ -42,11 +43,25 @@ impl Listed {
         for vma in process.vmas().filter(|vma| !Vma::is_huge(vma)) {
             let present = process.present(&vma);
             self.mapped += pages(present.of_file);
-            self.shared_huge_mapped += pages(present.huge_of_file);
+            if present.huge_of_file > 0 {
+                self.large.extend(process.large_of_file(&vma));
+            }
             if vma.tag.marks.has(Marks::LOCKED) {
                 self.locked += pages(present.all);
             }
         }
+    }
+    /// Folios of files that large leaves map, each counted once.
+    pub(crate) fn large(&self) -> u64 {
+        self.large.len() as u64
+    }
+    /// Folios of 2 MiB that are none of these.
+    pub(crate) fn own_large<M: Machine, P: Paging>(&self, mm: &Manager<'_, M, P>) -> u64 {
+        mm.size_total(Order::SIZE_2M, SizeEvent::NrAnon).saturating_sub(self.large())
+    }
+    /// Anonymous pages that are no file's.
+    pub(crate) fn own<M: Machine, P: Paging>(&self, mm: &Manager<'_, M, P>) -> u64 {
+        mm.anonymous().get().saturating_sub(self.shared)
     }
 }
 
@@ -59,7 +74,7 @@ pub fn meminfo<M: Machine, P: Paging>(
     let memory = mm.memory();
     let pages = |pages: u64| pages * PAGE_KB;
     let (total, free) = (pages(memory.managed.get()), pages(memory.free.get()));
-    let huge = mm.size_total(Order::SIZE_2M, SizeEvent::NrAnon) * Order::SIZE_2M.pages().get();
+    let large = |folios: u64| pages(folios * Order::SIZE_2M.pages().get());
     let anonymous = pages(memory.anonymous.get());
     for (name, kilobytes) in [
         ("MemTotal:", total),
@@ -80,7 +95,7 @@ pub fn meminfo<M: Machine, P: Paging>(
         ("SwapFree:", 0),
         ("Dirty:", 0),
         ("Writeback:", 0),
-        ("AnonPages:", pages(own(mm, listed))),
+        ("AnonPages:", pages(listed.own(mm))),
         ("Mapped:", pages(listed.mapped)),
         ("Shmem:", pages(listed.shared)),
         ("KReclaimable:", 0),
@@ -88,20 +103,15 @@ pub fn meminfo<M: Machine, P: Paging>(
         ("SReclaimable:", 0),
         ("SUnreclaim:", 0),
         ("PageTables:", pages(tables(mm))),
-        ("AnonHugePages:", pages(huge)),
-        ("ShmemHugePages:", 0),
-        ("ShmemPmdMapped:", pages(listed.shared_huge_mapped)),
+        ("AnonHugePages:", large(listed.own_large(mm))),
+        ("ShmemHugePages:", large(listed.large())),
+        ("ShmemPmdMapped:", large(listed.large())),
         ("FileHugePages:", 0),
         ("FilePmdMapped:", 0),
     ] {
         writeln!(out, "{name:16}{kilobytes:8} kB")?;
     }
     pools(mm, out)
-}
-
-/// Anonymous pages that are no file's.
-fn own<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, listed: &Listed) -> u64 {
-    mm.anonymous().get().saturating_sub(listed.shared)
 }
 
 fn pools<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, out: &mut impl Write) -> fmt::Result {
@@ -130,16 +140,16 @@ pub fn vmstat<M: Machine, P: Paging>(
         ("nr_free_pages", mm.memory().free.get()),
         ("nr_mlock", listed.locked),
         ("nr_unevictable", listed.locked),
-        ("nr_anon_pages", own(mm, listed)),
+        ("nr_anon_pages", listed.own(mm)),
         ("nr_mapped", listed.mapped),
         ("nr_file_pages", listed.shared),
         ("nr_shmem", listed.shared),
-        ("nr_shmem_pmdmapped", listed.shared_huge_mapped / Order::SIZE_2M.pages().get()),
+        ("nr_shmem_hugepages", listed.large()),
+        ("nr_shmem_pmdmapped", listed.large()),
     ] {
         writeln!(out, "{name} {pages}")?;
     }
-    let huge = mm.size_total(Order::SIZE_2M, SizeEvent::NrAnon);
-    writeln!(out, "nr_anon_transparent_hugepages {huge}")?;
+    writeln!(out, "nr_anon_transparent_hugepages {}", listed.own_large(mm))?;
     writeln!(out, "nr_page_table_pages {}", tables(mm))?;
     let alloc = mm.size_total(Order::SIZE_2M, SizeEvent::AnonFaultAlloc);
     writeln!(out, "thp_fault_alloc {alloc}")?;

@@ -18,6 +18,7 @@
 
 use crate::controls::{CONTROLS, Control, ControlAccess, ControlError, Scope};
 use crate::errno::Errno;
+use crate::numbers::of_sysfs;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -137,7 +138,11 @@ pub fn write<M: Machine, P: Paging>(
             Ok(())
         }),
         File::UseZeroPage => set(&|policy| {
-            policy.use_zero_page = use_zero_page(word).ok_or(Errno::INVAL)?;
+            policy.use_zero_page = match of_sysfs(text)? {
+                0 => UseZeroPage::No,
+                1 => UseZeroPage::Yes,
+                _ => return Err(Errno::INVAL),
+            };
             Ok(())
         }),
         File::Size(order) => set(&|policy| {

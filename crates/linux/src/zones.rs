@@ -8,10 +8,10 @@
 
 use crate::meminfo::{Listed, ORDER_MAX, tables};
 use core::fmt::{self, Write};
+use foliant::Manager;
 use foliant::folio::{FrameState, Usage};
 use foliant::frame::Kind;
 use foliant::table::Paging;
-use foliant::{Manager, SizeEvent};
 use foliant_machine::Machine;
 use foliant_units::{Frame, FrameRange, Order, Pages};
 
@@ -95,11 +95,11 @@ pub fn zoneinfo<M: Machine, P: Paging>(
     let count = |name: &str| match name {
         "nr_active_anon" | "nr_zone_active_anon" => anonymous,
         "nr_unevictable" | "nr_zone_unevictable" | "nr_mlock" => listed.locked,
-        "nr_anon_pages" => anonymous.saturating_sub(listed.shared),
+        "nr_anon_pages" => listed.own(mm),
         "nr_mapped" => listed.mapped,
         "nr_file_pages" | "nr_shmem" => listed.shared,
-        "nr_shmem_pmdmapped" => listed.shared_huge_mapped / BLOCK.pages().get(),
-        "nr_anon_transparent_hugepages" => mm.size_total(BLOCK, SizeEvent::NrAnon),
+        "nr_shmem_hugepages" | "nr_shmem_pmdmapped" => listed.large(),
+        "nr_anon_transparent_hugepages" => listed.own_large(mm),
         "nr_page_table_pages" => tables(mm),
         "nr_hugetlb" => mm.pooled().get(),
         "nr_free_pages" => memory.free.get(),

@@ -6,7 +6,7 @@ use foliant::Manager;
 use foliant::manager::Setup;
 use foliant::table::X86_64;
 use foliant_linux::meminfo::{self, Listed};
-use foliant_linux::{Errno, Khugepaged, ShmemEnabled, vm, zones};
+use foliant_linux::{Errno, Khugepaged, ShmemEnabled, sys, vm, zones};
 use foliant_sim::{Config, Sim};
 use foliant_units::Bytes;
 use std::fmt;
@@ -112,6 +112,18 @@ fn khugepaged_takes_what_this_host_takes() {
         let host = write(&Path::new(SYS).join(&name), "1");
         assert_eq!(host, khugepaged.write(&name, "1"), "{name}");
     }
+}
+
+#[test]
+fn the_switch_of_zeros_takes_what_this_host_takes() {
+    let name = "transparent_hugepage/use_zero_page";
+    let path = Path::new(SYS).join(name);
+    let Some(had) = fs::read_to_string(&path).ok().filter(|_| may_write()) else { return };
+    let same = [format!("0{had}"), format!("+{}", had.trim())];
+    with(|mm| {
+        let words = [&same[0], &same[1], "2", "x", "-1", "99999999999999999999"];
+        compare(&path, &words, |word| (sys::write(mm, name, word), sys::read(mm, name).ok()));
+    });
 }
 
 #[test]

@@ -367,6 +367,8 @@ fn what_files_and_processes_have_is_counted_apart() {
             ("AnonPages:", 8),
             ("Mapped:", 2048),
             ("Shmem:", 2052),
+            ("AnonHugePages:", 0),
+            ("ShmemHugePages:", 2048),
             ("ShmemPmdMapped:", 2048),
         ] {
             assert_eq!(line(name), kilobytes, "{name} of {text}");
@@ -378,6 +380,16 @@ fn what_files_and_processes_have_is_counted_apart() {
         let smaps = self::text(|out| p.smaps(out));
         let first = smaps.split("VmFlags").next().unwrap();
         assert!(first.contains("AnonHugePages:         0 kB\nShmemPmdMapped:     2048 kB\n"));
+        // A child that maps the same large leaf counts as well, but the folio counts once.
+        let mut child = p.fork().unwrap();
+        p.manager().switch(Some(child.space())).unwrap();
+        assert_eq!(store(&mut child, sim, at, 1), Ok(()));
+        p.manager().switch(Some(p.space())).unwrap();
+        let mut both = listed.clone();
+        both.add_process(&child);
+        let lines = self::text(|out| meminfo::vmstat(mm, &both, out));
+        assert!(lines.contains("\nnr_mapped 1024\n") && lines.contains("\nnr_shmem_pmdmapped 1\n"));
+        child.end().unwrap();
         // Pages of a pool are none of it.
         assert_eq!(sys::write(mm, "hugepages/hugepages-2048kB/nr_hugepages", "1"), Ok(()));
         let pooled = MemoryFile::memfd(mm, b"p", MFD_HUGETLB).unwrap();
