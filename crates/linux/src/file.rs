@@ -213,6 +213,11 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     pub fn page_bytes(&self) -> u64 {
         self.0.page
     }
+    /// How many pages it has that are no huge pages of a pool.
+    pub(crate) fn small_pages(&self) -> u64 {
+        let pages = self.0.mm.object_pages(self.0.object).filter(|_| self.0.page == PAGE);
+        pages.map_or(0, |pages| pages.get())
+    }
     /// Its name in lists of areas.
     pub fn name(&self) -> &str {
         &self.0.name

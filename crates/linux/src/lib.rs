@@ -20,7 +20,7 @@
 //!   equal before the call returns (`join`).
 //! - X3. No argument panics. What the manager refuses for want of memory is ENOMEM.
 //! - X4. Numbers of Linux come from the crate `linux-raw-sys`; none is written here but those of
-//!   System V, which it does not have ([`sysv`]).
+//!   System V and of `kpageflags`, which it does not have ([`sysv`], [`kpage`]).
 //!
 //! **Locking.** A call that changes areas takes `&mut self`, as Linux takes a process's `mmap_lock`
 //! to write. [`Process::fault`] takes `&self`, as faults run beside each other; a first write to an
@@ -50,11 +50,24 @@
 //! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables |
 //! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
 //! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
-//! | `meminfo`, `vmstat` | what the manager counts; no lines of the processor's own map |
+//! | `meminfo`, `vmstat` | what the manager counts, and what files and processes have that are handed in ([`meminfo::Listed`]): a page of a file counts as mapped for each process; no lines of the processor's own map |
+//! | `meminfo`, `ShmemHugePages` | those that large leaves map; others of files are in `AnonHugePages` |
+//! | `zoneinfo` | one zone, without watermarks and lists of pages by age |
+//! | `pagetypeinfo` | all that is free counts as movable |
+//! | `vmallocinfo` | callers have the names that the embedder has for them |
+//! | `kpageflags` | a page of a file counts as anonymous; tables, records and zeros say 0, and nothing is on a list by age |
+//! | `kpagecount` | of a page of a file one more, for the file's own entry; of a pool's page 0 |
 //! | `pagemap` | a page of a pool that others had is not exclusive before it is written; one that a private mapping shows of a file is not a file's |
 //! | `clear_refs` | on a format of page tables without a bit for it, what is absent alone becomes clean |
 //! | `status` | `VmExe` is 0: all that is executed counts as `VmLib`; `VmHWM` is with pages of pools |
-//! | `khugepaged/*` | not there yet |
+//! | `shmem_enabled` | of every file in memory, also of a `memfd`; `always` is `within_size`, and no vma's advice reaches a file; 8 KiB takes `never` alone |
+//! | `khugepaged`, what it scans | private anonymous memory; sizes below 2 MiB as well, where they are switched on |
+//! | `khugepaged/defrag` | with 1 a go that finds no block free has memory compacted once, before it begins |
+//! | `khugepaged/max_ptes_swap` | is kept, and asked by nobody: nothing is swapped |
+//! | `split_huge_pages` | knows no paths; an offset in the folio is read, and all pieces are of one size |
+//! | `drop_caches` | nothing: there are no caches |
+//! | `overcommit_memory` | takes 0 alone; what may be promised is in [`Limits`] |
+//! | `max_map_count` | no file: the manager has it from its setup on (`Setup::areas`) |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |
@@ -78,11 +91,14 @@ mod fcntl;
 mod file;
 mod heap;
 mod join;
+mod khugepaged;
+pub mod kpage;
 mod lock;
 mod look;
 mod map;
 mod maps;
 pub mod meminfo;
+mod numbers;
 mod pagemap;
 mod pages;
 mod place;
@@ -92,8 +108,10 @@ mod remap;
 mod seal;
 mod segments;
 mod shm;
+mod shmem_enabled;
 mod shown;
 mod size;
+mod split_huge_pages;
 mod status;
 pub mod sys;
 pub mod sysv;
@@ -101,7 +119,9 @@ mod thp_anon;
 mod told;
 mod userfault;
 mod view;
+pub mod vm;
 mod vma;
+pub mod zones;
 
 #[cfg(test)]
 mod tests;
@@ -110,9 +130,12 @@ pub use access::{Fault, Signal};
 pub use advise::Adviser;
 pub use errno::Errno;
 pub use file::MemoryFile;
+pub use khugepaged::Khugepaged;
 pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use segments::{SegmentLimits, SegmentStat, Segments};
+pub use shmem_enabled::ShmemEnabled;
+pub use split_huge_pages::split_huge_pages;
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use told::Told;
 pub use userfault::{Answer, Userfaultfd};

@@ -10,12 +10,14 @@
 use crate::pages::POOLED;
 use crate::process::Process;
 use crate::vma::{Marks, Vma};
+use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use foliant::fault::{Orders, ProcessSwitch};
+use foliant::manager::Entries;
 use foliant::space::Flags;
-use foliant::table::{Attrs, Entry, Paging};
+use foliant::table::{Attrs, Entry, Found, Paging};
 use foliant_machine::Machine;
-use foliant_units::{Level, Order};
+use foliant_units::{Frame, Level, Order};
 use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
 
 /// Where a name begins.
@@ -24,13 +26,16 @@ const NAME_COLUMN: usize = 73;
 /// What is present of a vma, in kilobytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Present {
-    all: u64,
+    pub(crate) all: u64,
     pub(crate) of_file: u64,
     private: u64,
     private_dirty: u64,
     shared_dirty: u64,
     referenced: u64,
+    /// By large leaves.
     huge: u64,
+    /// Of these, what is a file's.
+    pub(crate) huge_of_file: u64,
 }
 
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
@@ -100,8 +105,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             ("Anonymous:", small(present.all - present.of_file)),
             ("KSM:", 0),
             ("LazyFree:", 0),
-            ("AnonHugePages:", small(present.huge)),
-            ("ShmemPmdMapped:", 0),
+            ("AnonHugePages:", small(present.huge - present.huge_of_file)),
+            ("ShmemPmdMapped:", small(present.huge_of_file)),
             ("FilePmdMapped:", 0),
             ("Shared_Hugetlb:", if huge > 0 { shared } else { 0 }),
             ("Private_Hugetlb:", if huge > 0 { present.private } else { 0 }),
@@ -127,12 +132,27 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                     // What shows a page of a file says of itself that it is exclusive.
                     let is_files = self.is_files(vma, found.va.get(), pa.frame());
                     let attrs = if is_files { attrs.without(Attrs::EXCLUSIVE) } else { attrs };
-                    present.add((to - from) >> 10, found.level, attrs);
-                    present.of_file += if is_files { (to - from) >> 10 } else { 0 };
+                    let kilobytes = (to - from) >> 10;
+                    present.add(kilobytes, found.level, attrs);
+                    let of_file = if is_files { kilobytes } else { 0 };
+                    present.of_file += of_file;
+                    present.huge_of_file += if found.level > Level::BASE { of_file } else { 0 };
                 }
             }
         });
         present
+    }
+    /// Where folios of files are that large leaves of a vma map.
+    pub(crate) fn large_of_file(&self, vma: &Vma) -> Vec<Frame> {
+        let large = |found: Found| match found.entry {
+            Entry::Leaf { pa, .. } if found.level > Level::BASE => {
+                let frame = pa.frame();
+                self.is_files(vma, found.va.get(), frame).then_some(frame)
+            }
+            _ => None,
+        };
+        let found = |leaves: Entries<'_, '_, M, P>| leaves.filter_map(large).collect();
+        self.mm.with_leaves(self.space, vma.range, found).unwrap_or_default()
     }
     /// The line of flags, in the order of Linux's bits.
     fn flags(&self, vma: &Vma, out: &mut impl Write) -> fmt::Result {

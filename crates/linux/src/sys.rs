@@ -1,5 +1,5 @@
-//! The files of `/sys/kernel/mm` and of `/proc/sys/vm` about folio sizes and pools: what they show
-//! and what a write does.
+//! The files of `/sys/kernel/mm` about folio sizes of anonymous memory and about pools: what they
+//! show and what a write does.
 //!
 //! ```text
 //!   transparent_hugepage/enabled                      always [madvise] never
@@ -14,10 +14,11 @@
 //! **Invariants**
 //! - Y1. What is read can be written back, where the file can be written, and changes nothing.
 //!
-//! **Not here**: descriptors, offsets, owners of files; sizes of shared memory.
+//! **Not here**: descriptors, offsets, owners of files; sizes of files in memory (`shmem_enabled`).
 
 use crate::controls::{CONTROLS, Control, ControlAccess, ControlError, Scope};
 use crate::errno::Errno;
+use crate::numbers::of_sysfs;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -28,7 +29,7 @@ use foliant_machine::Machine;
 use foliant_units::Order;
 use linux_raw_sys::errno;
 
-const THP: &str = "transparent_hugepage";
+pub(crate) const THP: &str = "transparent_hugepage";
 const POOLS: &str = "hugepages";
 
 /// The names of all files, from `/sys/kernel/mm` on.
@@ -51,10 +52,11 @@ pub fn names() -> Vec<String> {
 }
 
 /// The name of a size's folder.
-fn folder(order: Order) -> String {
+pub(crate) fn folder(order: Order) -> String {
     format!("hugepages-{}kB", order.bytes().get() >> 10)
 }
-fn order_of(folder: &str) -> Option<Order> {
+/// The size of a folder.
+pub(crate) fn order_of(folder: &str) -> Option<Order> {
     Order::all().find(|order| self::folder(*order) == folder)
 }
 
@@ -136,7 +138,11 @@ pub fn write<M: Machine, P: Paging>(
             Ok(())
         }),
         File::UseZeroPage => set(&|policy| {
-            policy.use_zero_page = use_zero_page(word).ok_or(Errno::INVAL)?;
+            policy.use_zero_page = match of_sysfs(text)? {
+                0 => UseZeroPage::No,
+                1 => UseZeroPage::Yes,
+                _ => return Err(Errno::INVAL),
+            };
             Ok(())
         }),
         File::Size(order) => set(&|policy| {
@@ -168,7 +174,7 @@ pub fn use_zero_page(word: &str) -> Option<UseZeroPage> {
 }
 
 /// All words, the one that holds in brackets; one that is not among them stands behind them.
-fn chosen(words: &[&str], holds: &str) -> String {
+pub(crate) fn chosen(words: &[&str], holds: &str) -> String {
     let shown = |word: &&str| if **word == *holds { format!("[{word}]") } else { (*word).into() };
     let mut words: Vec<String> = words.iter().map(shown).collect();
     if !words.iter().any(|word| word.starts_with('[')) {
@@ -177,7 +183,7 @@ fn chosen(words: &[&str], holds: &str) -> String {
     words.join(" ")
 }
 
-fn refused(why: ControlError<'_>) -> Errno {
+pub(crate) fn refused(why: ControlError<'_>) -> Errno {
     match why {
         ControlError::ReadOnly(_) | ControlError::WriteOnly(_) => Errno(errno::EACCES),
         ControlError::Elsewhere(..) | ControlError::Pool(_) => Errno(errno::ENOENT),

@@ -17,6 +17,7 @@ use linux_raw_sys::general::*;
 
 mod bytes;
 mod fcntl;
+mod files;
 mod pooled;
 mod seal;
 mod shm;
@@ -529,7 +530,7 @@ fn meminfo_and_vmstat_say_what_there_is() {
         assert_eq!(store(p, sim, BASE, 1), Ok(()));
         assert_eq!(sys::write(p.manager(), "hugepages/hugepages-2048kB/nr_hugepages", "2"), Ok(()));
         let mut text = String::new();
-        meminfo::meminfo(p.manager(), &mut text).unwrap();
+        meminfo::meminfo(p.manager(), &meminfo::Listed::default(), &mut text).unwrap();
         let free = p.manager().memory().free.get() * 4;
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert_eq!(line("MemTotal:"), "MemTotal:          65536 kB");
@@ -540,8 +541,9 @@ fn meminfo_and_vmstat_say_what_there_is() {
              HugePages_Surp:        0\nHugepagesize:       2048 kB\nHugetlb:            4096 kB\n"
         ));
         let mut text = String::new();
-        meminfo::vmstat(p.manager(), &mut text).unwrap();
-        assert!(text.starts_with(&format!("nr_free_pages {}\nnr_anon_pages 1\n", free / 4)));
+        meminfo::vmstat(p.manager(), &meminfo::Listed::default(), &mut text).unwrap();
+        assert!(text.starts_with(&format!("nr_free_pages {}\nnr_mlock 0\n", free / 4)));
+        assert!(text.contains("\nnr_anon_pages 1\n"));
         assert!(text.contains("\npgfault 1\n"), "{text}");
     });
 }

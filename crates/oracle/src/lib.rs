@@ -36,6 +36,8 @@
 mod call;
 mod child;
 mod draw;
+#[cfg(test)]
+mod files;
 mod host;
 mod likeness;
 mod machine;

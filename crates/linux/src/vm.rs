@@ -1,0 +1,105 @@
+//! `/proc/sys/vm`: what its files show, and what a write does.
+//!
+//! ```text
+//!   nr_hugepages, nr_overcommit_hugepages, hugetlb_optimize_vmemmap ──▶ the pool of 2 MiB
+//!   mmap_min_addr ──▶ the lowest address of new areas
+//!   compact_memory, drop_caches ──▶ done at once; nobody reads them
+//!   overcommit_memory ──▶ 0: a promise is what a process's limits say
+//! ```
+//!
+//! **Invariants**
+//! - Z1. What is read can be written back, where the file can be read, and changes nothing.
+//!
+//! **Not here**: who may write: Linux wants `CAP_SYS_RAWIO` for `mmap_min_addr`. `max_map_count`,
+//! which the manager takes at its setup and keeps.
+
+use crate::controls::{Control, Scope};
+use crate::errno::Errno;
+use crate::numbers::{int_of_proc, of_proc};
+use crate::sys::refused;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use foliant::Manager;
+use foliant::compact::CompactRequest;
+use foliant::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Order, Va};
+use linux_raw_sys::errno;
+
+const FOLDER: &str = "vm/";
+
+/// A file's name.
+#[derive(Clone, Copy)]
+enum File {
+    CompactMemory,
+    DropCaches,
+    LowestAddress,
+    Pool(Control, Scope),
+    Overcommit,
+}
+
+/// The pool that files without a size are about.
+const USUAL: Scope = Scope::Pool(Order::SIZE_2M);
+
+const FILES: [(File, &str); 7] = [
+    (File::CompactMemory, "compact_memory"),
+    (File::DropCaches, "drop_caches"),
+    (File::Pool(Control::HugetlbOptimizeVmemmap, Scope::Machine), "hugetlb_optimize_vmemmap"),
+    (File::LowestAddress, "mmap_min_addr"),
+    (File::Pool(Control::NrHugepages, USUAL), "nr_hugepages"),
+    (File::Pool(Control::NrOvercommitHugepages, USUAL), "nr_overcommit_hugepages"),
+    (File::Overcommit, "overcommit_memory"),
+];
+
+impl File {
+    fn named(path: &str) -> Result<File, Errno> {
+        let name = path.strip_prefix(FOLDER);
+        let found = name.and_then(|name| FILES.iter().find(|(_, known)| *known == name));
+        found.map(|(file, _)| *file).ok_or(Errno(errno::ENOENT))
+    }
+}
+
+/// The names of all files, from `/proc/sys` on.
+pub fn names() -> Vec<String> {
+    FILES.iter().map(|(_, name)| format!("{FOLDER}{name}")).collect()
+}
+
+/// What a file shows.
+pub fn read<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, path: &str) -> Result<String, Errno> {
+    let number = match File::named(path)? {
+        File::CompactMemory | File::DropCaches => return Err(Errno(errno::EACCES)),
+        File::LowestAddress => mm.lowest_address().get().to_string(),
+        File::Pool(control, scope) => {
+            control.read(&mm.pools(), scope).map_err(refused)?.to_string()
+        }
+        File::Overcommit => "0".into(),
+    };
+    Ok(number + "\n")
+}
+
+/// Writes a file.
+pub fn write<M: Machine, P: Paging>(
+    mm: &Manager<'_, M, P>,
+    path: &str,
+    text: &str,
+) -> Result<(), Errno> {
+    match File::named(path)? {
+        File::CompactMemory if int_of_proc(text)? == 1 => {
+            mm.compact(&CompactRequest::ALL, &mut []);
+        }
+        // 4 has Linux say nothing of it.
+        File::DropCaches if (1..=4).contains(&int_of_proc(text)?) => {}
+        File::Overcommit if int_of_proc(text)? == 0 => {}
+        File::CompactMemory | File::DropCaches | File::Overcommit => return Err(Errno::INVAL),
+        File::LowestAddress => mm.set_lowest_address(Va::new(of_proc(text)?)),
+        File::Pool(control, scope) => {
+            let number = match scope {
+                Scope::Machine => u64::from(int_of_proc(text)? != 0),
+                _ => of_proc(text)?,
+            };
+            control.write(&mm.pools(), scope, &number.to_string()).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
