@@ -1,8 +1,8 @@
 //! `/proc/zoneinfo` and `/proc/pagetypeinfo`: all memory as one zone of one node, as in
 //! `buddyinfo`.
 //!
-//! There are no watermarks, no lists of pages by age and none per CPU: their lines say 0. Lines that
-//! Linux has for several nodes alone are left out.
+//! There are no watermarks, no lists of pages by age and none per CPU: their lines say 0. What
+//! Linux has for several nodes alone is left out.
 //!
 //! **Not here**: memory of other nodes apart.
 
