@@ -5,7 +5,7 @@ use super::tuned::sizes;
 use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, UseZeroPage, fitting};
 use crate::folio::Class;
 use crate::frame::{Claim, Contents};
-use crate::space::{Area, Flags, Seen, attrs, level_of};
+use crate::space::{Area, Seen, attrs, level_of};
 use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
@@ -103,9 +103,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let shown = if order == Order::BASE { self.side_by_side(area, found) } else { order };
         let entries = if level == Level::BASE { shown.pages().get() as usize } else { 1 };
         let seen = Seen { entries, ..self.seen(area, level, 0) };
-        // A handler may fill a private area of an object with zeros (fault::object::J6).
-        let is_beyond = || area.flags.has(Flags::OBJECT) && self.is_beyond(area);
-        let Some(agreed) = self.view.agree(&seen).filter(|_| !is_beyond()) else {
+        let Some(agreed) = self.view.agree(&seen) else {
             self.drop_table(deposit);
             return Step::Again;
         };
@@ -120,15 +118,22 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.stock.count_by(Event::ZeroPage, entries as u64);
         Step::Done(Outcome::ZeroPage(shown))
     }
-    /// The same for a page in the place of a marker: it is watched.
-    #[inline(never)] // seldom is one there
-    pub(super) fn zero_watched(&self, area: &Area, found: &Found) -> Step {
-        let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, found.word)) else {
+    /// The same for one page: watched in the place of a marker, or in a private area of an object
+    /// that does not end before (fault::object::J6).
+    #[inline(never)] // seldom is one such
+    pub(super) fn zero_alone(&self, area: &Area, found: &Found) -> Step {
+        match self.ensure(Level::BASE, found) {
+            Ok(()) => {}
+            Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
+            Err(NoTable::Blocked(_)) => return Step::Again,
+        }
+        let seen = self.seen(area, Level::BASE, found.word);
+        let Some(agreed) = self.view.agree(&seen).filter(|_| !self.is_beyond(area)) else {
             return Step::Again;
         };
-        let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
-        let (zeros, attrs) = (self.stock.zeros.page(), attrs.with(Attrs::UFFD_WP));
-        agreed.repeat(P::leaf(zeros.pa(), Level::BASE, attrs));
+        let watched = if found.word == 0 { Attrs::NONE } else { Attrs::UFFD_WP };
+        let attrs = attrs(area.flags) | Attrs::SPECIAL | Attrs::ACCESSED | watched;
+        agreed.repeat(P::leaf(self.stock.zeros.page().pa(), Level::BASE, attrs));
         self.stock.count(Event::ZeroPage);
         Step::Done(Outcome::ZeroPage(Order::BASE))
     }

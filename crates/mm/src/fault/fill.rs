@@ -171,6 +171,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 _ if is_vacant && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
                     self.fill_shared(&area, &found, with, came)
                 }
+                (Entry::None, Filling::Zeros) if area.flags.has(Flags::OBJECT) => {
+                    self.zero_alone(&area, &found)
+                }
                 // The pages of an object are its own.
                 (Entry::None, Filling::Zeros) if !is_object => self.zero(&area, &found),
                 (Entry::Soft(_), Filling::Zeros) => Step::Done(Outcome::Spurious), // L1

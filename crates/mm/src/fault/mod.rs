@@ -353,7 +353,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             _ if area.flags.has(Flags::OBJECT) => self.of_object(area, found),
             _ if area.flags.has(Flags::USERFAULT) => Step::Done(Outcome::Userfault(self.va)),
             Access::Write => Step::Done(Outcome::UserfaultWrite(self.va)),
-            Access::Read | Access::Execute => self.zero_watched(area, found),
+            Access::Read | Access::Execute => self.zero_alone(area, found),
         }
     }
 

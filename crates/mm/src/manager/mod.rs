@@ -347,13 +347,22 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     #[inline]
     fn resolve(&self, id: SpaceId, demand: Demand) -> Outcome {
-        loop {
-            match self.resolve_once(id, demand) {
-                // Behind the writer there is one (fault::E9).
-                Outcome::Refused(Refusal::NoArea(_)) if self.grow(id, demand.va).is_some() => {}
-                outcome => return outcome,
-            }
+        match self.resolve_once(id, demand) {
+            Outcome::Refused(Refusal::NoArea(va)) => self.resolve_grown(id, demand, va),
+            outcome => outcome,
         }
+    }
+    /// The same where no area was found: behind the writer there may be one (fault::E9).
+    #[cold]
+    #[inline(never)]
+    fn resolve_grown(&self, id: SpaceId, demand: Demand, va: Va) -> Outcome {
+        let mut outcome = Outcome::Refused(Refusal::NoArea(va));
+        while let Outcome::Refused(Refusal::NoArea(_)) = outcome
+            && self.grow(id, demand.va).is_some()
+        {
+            outcome = self.resolve_once(id, demand);
+        }
+        outcome
     }
 
     #[inline]
