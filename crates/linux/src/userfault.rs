@@ -19,8 +19,8 @@
 //! - D3. Who may go on is told behind what they wait for.
 //!
 //! **Not here**: events of forks, moves and unmaps; faults of huge pages of a pool, and those of
-//! pages that a file has (`MINOR`); whether the caller is privileged; that faults of the kernel's own are not told to a descriptor for user mode
-//! only.
+//! pages that a file has (`MINOR`); whether the caller is privileged; that faults of the kernel's
+//! own are not told to a descriptor for user mode only.
 
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, range};

@@ -47,8 +47,8 @@ impl Marks {
     pub const CLEAN: Marks = Marks(1 << 12);
     /// It stays as it is: `mseal`.
     pub const SEALED: Marks = Marks(1 << 13);
-    /// Of one that maps a file: guards are or were in it, or it is one that a fork copies as if they
-    /// were, so a fork copies what is mapped there.
+    /// Of one that maps a file: guards are or were in it, or it counts as if they were, and a fork
+    /// copies what is mapped there.
     pub(crate) const GUARDED: Marks = Marks(1 << 14);
     /// Neighbours are one whether they have these or not.
     pub(crate) const JOINED: Marks = Marks::CLEAN.with(Marks::GUARDED);

@@ -67,10 +67,10 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     check::<P>(range)?;
     let mut dropped = 0;
     let _writer = space.writer.lock(stock.machine, steps.outside());
-    let outlasts = Cell::new(false);
+    let keeps_watch = Cell::new(false);
     covered(stock, space, range, |area| match advice {
         Advice::DontNeed => {
-            outlasts.set(outlasts.get() || watch::outlasts(area));
+            keeps_watch.set(keeps_watch.get() || area.keeps_watch());
             huge::uncut(area, range)
         }
         Advice::UserfaultArm | Advice::UserfaultWriteArm => {
@@ -116,11 +116,11 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         Advice::UserfaultDisarm => flags(Flags::NONE, Flags::USERFAULT)?,
         Advice::DontNeed => {
             let zap = Zap::new(stock, space, Guards::Keep);
-            match outlasts.get() {
+            match keeps_watch.get() {
                 true => {
                     for area in space.areas.overlapping(stock.machine, range) {
                         let part = area.range.intersect(range);
-                        match watch::outlasts(&area) {
+                        match area.keeps_watch() {
                             true => zap.range_watched(&mut gather, part, None, steps),
                             false => zap.range(&mut gather, part, steps),
                         }

@@ -160,6 +160,10 @@ impl Area {
             None => self.own_offset(),
         }
     }
+    /// Whether what is watched in it stays so where pages leave (watch::H5).
+    pub(super) fn keeps_watch(&self) -> bool {
+        self.flags.has(Flags::OBJECT.with(Flags::USERFAULT_WRITE))
+    }
     /// Whether the two may become one area when they touch.
     pub(super) fn is_like(&self, other: &Area) -> bool {
         (self.flags, self.tag, self.place) == (other.flags, other.tag, other.place)

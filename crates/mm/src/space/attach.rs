@@ -16,7 +16,6 @@ use super::names::Pinned;
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
-use super::watch;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::frame::{AnonOffset, Index};
@@ -199,7 +198,7 @@ pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
         let Some(part) = part else { continue };
         let is_all = copies == Copies::Go || area.flags.has(Flags::SHARED);
         match is_all {
-            _ if watch::outlasts(&area) => {
+            _ if area.keeps_watch() => {
                 let only = (!is_all).then_some(attached.object());
                 zap.range_watched(&mut gather, part, only, steps);
             }

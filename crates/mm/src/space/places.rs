@@ -1,10 +1,13 @@
-//! What stands in a place of a huge page that has none of its own, beside 0.
+//! What stands in the place of a page that is missing, beside 0.
 //!
-//! **Not here**: when which of them is put there (`huge`, `zap`).
+//! **Not here**: when which of them is put there (`huge`, `watch`, `zap`).
 
 use crate::table::{Attrs, Soft, SoftKind};
 
-/// Stands where a reserved page was and was dropped: the next one is not reserved.
+/// Stands where a page is missing that is watched (`watch`).
+pub(super) const MARKER: u64 = Soft { kind: SoftKind::Marker, payload: 0 }.word();
+
+/// Of a huge page: stands where a reserved page was and was dropped: the next one is not reserved.
 pub(super) const SPENT: u64 = word(0);
 /// The same where the page was dropped just now: the operation that dropped it sees whether the
 /// place gets a reservation again (`huge::regain`). To all others it is spent.

@@ -17,18 +17,18 @@
 //! - H4. What is watched stays so where a leaf is split and where a folio is moved. It ends where
 //!   contents are dropped, in a child, and at the new addresses of memory that is moved: the
 //!   handler knows of addresses, and of one space.
-//! - H5. In an area that maps an object a page leaves and comes back without the program's doing, so
-//!   what is watched there stays so where it leaves: a marker takes its place, until the area is
+//! - H5. In an area that maps an object a page leaves and comes back without the program's doing.
+//!   So what is watched there stays so where it leaves: a marker takes its place, until the area is
 //!   unmapped, moved or armed no more.
-//!
-//! - H6. Of an object that was once mapped by an armed area no page goes because it holds zeros: the
-//!   handler would be told of it anew.
+//! - H6. Of an object that was once mapped by an armed area no page goes because it holds zeros:
+//!   the handler would be told of it anew.
 //!
 //! **Not here**: which handler is told. Huge pages of a pool are not watched.
 
 use super::area::{Area, Flags};
 use super::error::RangeError;
 use super::ops::{Rewrite, check, covered, opened};
+use super::places::MARKER;
 use super::prepaid;
 use super::record::Space;
 use super::steps::Steps;
@@ -50,9 +50,6 @@ pub enum Watch {
     /// None is told any more.
     Nothing,
 }
-
-/// A missing page that is watched.
-pub(super) const MARKER: u64 = Soft { kind: SoftKind::Marker, payload: 0 }.word();
 
 /// Whether pages of an area may be watched.
 pub(super) fn is_watchable<P: Paging>(area: &Area) -> bool {
@@ -82,11 +79,6 @@ pub(crate) fn watch<M: Machine, P: Paging>(
     gather.settle();
     gather.flush();
     Ok(())
-}
-
-/// Whether what is watched in an area stays so where pages leave (H5).
-pub(super) fn outlasts(area: &Area) -> bool {
-    area.flags.has(Flags::OBJECT.with(Flags::USERFAULT_WRITE))
 }
 
 /// Changes what is watched in a range. The caller holds the writer, and flushes.

@@ -4,11 +4,10 @@
 //!   word ─▶ Zap: 0, a guard, a spent entry ─▶ Zapped, run by run: noted, uncharged, and a drop of n references for each folio
 //! ```
 
-use super::places::{DROPPED, LOST, SPENT, SPENT_BEHIND};
+use super::places::{DROPPED, LOST, MARKER, SPENT, SPENT_BEHIND};
 use super::record::Space;
 use super::steps::Steps;
 use super::walk;
-use super::watch::MARKER;
 use crate::flush::{Gather, Used};
 use crate::frame::{Kind, Unmapped};
 use crate::stock::{Event, Stock};

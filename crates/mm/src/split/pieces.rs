@@ -50,8 +50,8 @@ pub(super) fn divide<M: Machine, P: Paging>(
     let folio = Folio::of(stock, head, order);
     stock.retire_head(frozen);
     stock.folios.split(head, order, into).expect("a folio is a block (claim::I1)");
-    let whose = whose(stock, folio.origin);
-    let zeros = if whose == Whose::ArmedObject { ZeroPieces::Keep } else { zeros };
+    let made_in = made_in(stock, folio.origin);
+    let zeros = if made_in == MadeIn::ArmedObject { ZeroPieces::Keep } else { zeros };
     let share = zeros != ZeroPieces::Keep && into == Order::BASE;
     let (mut gone, mut zero) = (Marks::default(), Marks::default());
     let mut pieces = Pieces { order, folios: 0, unmapped: 0, zero: 0 };
@@ -85,7 +85,7 @@ pub(super) fn divide<M: Machine, P: Paging>(
         }
         let shared = Leaf { pa: stock.zeros.page().pa(), attrs: shared_zero(attrs) };
         match zeros == ZeroPieces::Drop && !attrs.has(Attrs::UFFD_WP) {
-            _ if whose == Whose::Object => Back::Gone,
+            _ if made_in == MadeIn::Object => Back::Gone,
             true => Back::Nothing(shared),
             false => Back::Leaf(shared),
         }
@@ -99,21 +99,21 @@ pub(super) fn divide<M: Machine, P: Paging>(
     pieces
 }
 
-/// Whose a folio is.
+/// Where a folio was made.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    Programs,
+enum MadeIn {
+    Program,
     Object,
     ArmedObject,
 }
-/// Whose a folio is that was made there: an object's tables name no page but its own.
-fn whose<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, origin: Origin) -> Whose {
+/// Where a folio of this origin was made: an object's tables name no page but its own.
+fn made_in<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, origin: Origin) -> MadeIn {
     let _reading = stock.reading();
     let id = SpaceId::found(stock, origin.tree).filter(|id| id.is_object());
     match id {
-        None => Whose::Programs,
-        Some(id) if id.peek(stock).is_some_and(Space::is_armed_object) => Whose::ArmedObject,
-        Some(_) => Whose::Object,
+        None => MadeIn::Program,
+        Some(id) if id.peek(stock).is_some_and(Space::is_armed_object) => MadeIn::ArmedObject,
+        Some(_) => MadeIn::Object,
     }
 }
 /// An entry of a page of zeros names the shared one, and keeps what was noted on it.
