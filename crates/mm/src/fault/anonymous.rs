@@ -282,7 +282,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if order == Order::BASE || tried.get() == Tried::Yes {
             return false;
         }
-        match self.defrag.answer(area.flags) {
+        match self.defrag.get().answer(area.flags) {
             OnShortage::Wait => {
                 self.offers.block.ask(order);
                 true

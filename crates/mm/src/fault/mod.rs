@@ -93,8 +93,8 @@ pub use defrag::{Defrag, OnShortage, UnknownDefrag};
 pub(crate) use fill::Filling;
 pub use fill::{FillError, FillWith, Unfilled};
 pub(crate) use hugetlb::Offer;
-use policy::Snapshot;
 pub(crate) use policy::Switches;
+use policy::{DefragSeen, Snapshot};
 
 use crate::frame::Claim;
 use crate::pool::Ground;
@@ -115,6 +115,9 @@ pub enum Access {
     /// Fetch an instruction.
     Execute,
 }
+
+/// Areas in which a missing page does not come as anonymous memory does.
+const APART: Flags = Flags::KERNEL.with(Flags::OBJECT).with(Flags::USERFAULT);
 
 /// What became of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,7 +194,7 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     pub(crate) access: Access,
     end: Va,
     /// What is done where no block is free.
-    pub(crate) defrag: Defrag,
+    defrag: DefragSeen,
     /// What the face took for this fault.
     pub(crate) offers: &'f Offers,
 }
@@ -282,7 +285,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         offers: &'f Offers,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
-        let (switches, defrag) = (switches.snapshot(), switches.defrag()); // E2
+        let (switches, defrag) = (switches.snapshot(), switches.defrag_seen()); // E2
         let view = SeenTables::new(stock, space);
         Fault { stock, space, view, switches, va, access, end, defrag, offers }
     }
@@ -314,13 +317,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     fn step(&self, area: &Area, found: &Found) -> Step {
         match found.entry {
-            Entry::None if area.flags.has(Flags::KERNEL) => {
-                Step::Done(Outcome::Refused(Refusal::Kernel(self.va)))
-            }
-            Entry::None if area.flags.has(Flags::OBJECT) => self.of_object(area, found),
-            Entry::None if area.flags.has(Flags::USERFAULT) => {
-                Step::Done(Outcome::Userfault(self.va))
-            }
+            Entry::None if area.flags.and(APART) != Flags::NONE => self.apart(area, found),
             Entry::None if self.access == Access::Write => self.anonymous(area, found),
             Entry::None => self.zero(area, found),
             Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),
@@ -344,6 +341,17 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
 
+    /// A missing page that does not come as anonymous memory does.
+    #[inline(never)] // most do
+    fn apart(&self, area: &Area, found: &Found) -> Step {
+        match area.flags {
+            flags if flags.has(Flags::KERNEL) => {
+                Step::Done(Outcome::Refused(Refusal::Kernel(self.va)))
+            }
+            flags if flags.has(Flags::OBJECT) => self.of_object(area, found),
+            _ => Step::Done(Outcome::Userfault(self.va)),
+        }
+    }
     /// A missing page that is watched (space::watch::H3).
     #[inline(never)] // seldom are any
     fn marked(&self, area: &Area, found: &Found) -> Step {

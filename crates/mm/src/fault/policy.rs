@@ -348,10 +348,24 @@ impl Switches {
     }
     /// The switch for where no block is free.
     pub(crate) fn defrag(&self) -> Defrag {
-        Defrag::ALL[self.defrag.load(Ordering::Relaxed) as usize]
+        self.defrag_seen().get()
+    }
+    /// The same, for a fault that most often does not ask what it says.
+    pub(crate) fn defrag_seen(&self) -> DefragSeen {
+        DefragSeen(self.defrag.load(Ordering::Relaxed))
     }
     pub(crate) fn set_defrag(&self, defrag: Defrag) {
         self.defrag.store(defrag as u64, Ordering::Relaxed);
+    }
+}
+
+/// The switch for where no block is free, as it was at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct DefragSeen(u64);
+
+impl DefragSeen {
+    pub(super) fn get(self) -> Defrag {
+        Defrag::ALL[self.0 as usize]
     }
 }
 

@@ -106,10 +106,11 @@ impl Flags {
     }
     /// The size of the area's pages, if they come out of a pool.
     pub const fn huge_order(self) -> Option<Order> {
-        if self.has(Flags::HUGE_2M) {
-            return Some(Order::SIZE_2M);
+        match self.0 & (Flags::HUGE_2M.0 | Flags::HUGE_1G.0) {
+            0 => None, // one look, for most areas
+            size if size & Flags::HUGE_2M.0 != 0 => Some(Order::SIZE_2M),
+            _ => Some(Order::SIZE_1G),
         }
-        if self.has(Flags::HUGE_1G) { Some(Order::SIZE_1G) } else { None }
     }
     /// The size of the area's pages, if each of its empty entries stands for a reservation of the
     /// pool.
