@@ -9,15 +9,21 @@
 //! moved, or, where that is none, why not. So a write to a file that may not grow writes the pages
 //! that end within the length, and nothing of the one that does not.
 //!
-//! **Locking.** As for lengths (`file`). A read may run beside all of them.
+//! A buffer in the memory of a program is the embedder's to reach: it moves bytes between that and
+//! a page of the kernel's, and says how far it came. A fault of the buffer that nothing answers
+//! ends the call there, as a page of the file does.
 //!
-//! **Not here**: a descriptor's position, with which `read` and `write` are these; buffers in the
-//! memory of a program, which the embedder copies; the limit on the sizes of files.
+//! **Locking.** As for lengths (`file`). A read may run beside all of them. The embedder is called
+//! with nothing held, so a buffer may be memory that maps the same file.
+//!
+//! **Not here**: a descriptor's position, with which `read` and `write` are these; the limit on the
+//! sizes of files.
 
 use crate::errno::Errno;
 use crate::fcntl::ANY_WRITE;
 use crate::file::{LENGTH_MAX, MemoryFile};
 use crate::pages::PAGE;
+use alloc::boxed::Box;
 use foliant::Access;
 use foliant::manager::NoPage;
 use foliant::table::Paging;
@@ -46,12 +52,20 @@ impl Part {
 }
 
 /// Where a call begins, and how many bytes it may move.
-fn asked(offset: i64, bytes: usize) -> Result<(u64, u64), Errno> {
-    let (offset, bytes) = (u64::try_from(offset).map_err(|_| Errno::INVAL)?, bytes as u64);
+fn asked(offset: i64, bytes: u64) -> Result<(u64, u64), Errno> {
+    let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
     if offset.checked_add(bytes).is_none_or(|end| end > LENGTH_MAX) {
         return Err(Errno::INVAL);
     }
     Ok((offset, bytes.min(MOVED_MAX)))
+}
+
+/// How many of `bytes` were moved between a page and a buffer, of which any may be out of reach.
+fn moved(count: usize, bytes: u64) -> Result<u64, Errno> {
+    match (count as u64).min(bytes) {
+        0 => Err(Errno::FAULT),
+        count => Ok(count),
+    }
 }
 
 /// Moves `bytes` from `offset` on, page by page: `one` moves a page's, given where they are in the
@@ -75,30 +89,63 @@ fn each_page(
 impl<M: Machine, P: Paging> MemoryFile<'_, '_, M, P> {
     /// Reads its bytes from an offset on: `pread`. The answer is how many there were.
     pub fn pread(&self, into: &mut [u8], offset: i64) -> Result<u64, Errno> {
-        let asked = asked(offset, into.len())?;
+        self.pread_to(into.len() as u64, offset, |at, bytes| {
+            into[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        })
+    }
+    /// The same into a buffer of so many bytes that the embedder reaches: `put` moves bytes to
+    /// where they belong behind the buffer's start, and says how many it moved.
+    pub fn pread_to(
+        &self,
+        bytes: u64,
+        offset: i64,
+        mut put: impl FnMut(u64, &[u8]) -> usize,
+    ) -> Result<u64, Errno> {
+        let asked = asked(offset, bytes)?;
         self.is_of_small_pages()?;
+        let mut kept = Box::new([0; PAGE as usize]);
         each_page(asked, |done, part| {
             let left = self.bytes().saturating_sub(asked.0 + done);
             let bytes = part.bytes.min(left);
-            let into = &mut into[done as usize..(done + bytes) as usize];
+            if bytes == 0 {
+                return Ok(0);
+            }
+            let kept = &mut kept[..bytes as usize];
             match self.page(part.page, Access::Read) {
-                Ok(Some(page)) => page.read(part.at, into),
+                Ok(Some(page)) => page.read(part.at, kept),
                 // No object has pages so far behind its beginning, or the file was just cut.
-                Ok(None) | Err(NoPage::Beyond(_)) => into.fill(0),
+                Ok(None) | Err(NoPage::Beyond(_)) => kept.fill(0),
                 Err(why) => return Err(why.into()),
             }
-            Ok(bytes)
+            moved(put(done, kept), bytes)
         })
     }
 
     /// Writes bytes to it from an offset on, and makes it longer where they end behind its end:
     /// `pwrite`. The answer is how many were written.
     pub fn pwrite(&self, from: &[u8], offset: i64) -> Result<u64, Errno> {
-        let asked = asked(offset, from.len())?;
+        self.pwrite_from(from.len() as u64, offset, |at, bytes| {
+            bytes.copy_from_slice(&from[at as usize..at as usize + bytes.len()]);
+            bytes.len()
+        })
+    }
+    /// The same from a buffer of so many bytes that the embedder reaches: `get` fills bytes with
+    /// what lies so far behind the buffer's start, and says how many it filled.
+    pub fn pwrite_from(
+        &self,
+        bytes: u64,
+        offset: i64,
+        mut get: impl FnMut(u64, &mut [u8]) -> usize,
+    ) -> Result<u64, Errno> {
+        let asked = asked(offset, bytes)?;
         self.is_of_small_pages()?;
+        let mut kept = Box::new([0; PAGE as usize]);
         each_page(asked, |done, part| {
-            let end = asked.0 + done + part.bytes;
-            self.write_part(&part, end, &from[done as usize..(done + part.bytes) as usize])
+            // Linux looks at the buffer before it looks at the file.
+            let bytes = moved(get(done, &mut kept[..part.bytes as usize]), part.bytes)?;
+            let part = Part { bytes, ..part };
+            self.write_part(&part, asked.0 + done + bytes, &kept[..bytes as usize])
         })
     }
     /// Refuses a file of huge pages: its bytes are seen where it is mapped alone.

@@ -138,6 +138,50 @@ fn what_is_broken_or_does_not_fit_ends_a_call_after_what_was_moved() {
     });
 }
 
+/// What a program has of a buffer is moved, also within a page; without any of it nothing happens.
+#[test]
+fn a_buffer_that_is_out_of_reach_ends_a_call_after_what_was_moved() {
+    with(|p, _| {
+        let file = made(p, PAGE + 50);
+        file.pwrite(&[7; 10], PAGE as i64 - 5).unwrap();
+        // The first so many bytes of a buffer can be reached.
+        let get = |end: u64| {
+            move |at: u64, bytes: &mut [u8]| {
+                let count = end.saturating_sub(at).min(bytes.len() as u64) as usize;
+                (at..).zip(&mut bytes[..count]).for_each(|(at, byte)| *byte = 1 + at as u8);
+                count
+            }
+        };
+        let fault = Err(Errno::FAULT);
+        assert_eq!(file.pwrite_from(20, PAGE as i64 - 5, get(0)), fault);
+        assert_eq!(got(&file, PAGE - 5, 10), [7; 10], "nothing was written");
+        assert_eq!(file.pwrite_from(20, PAGE as i64 - 5, get(8)), Ok(8));
+        assert_eq!(got(&file, PAGE - 5, 10), [1, 2, 3, 4, 5, 6, 7, 8, 7, 7]);
+        assert_eq!(file.pwrite_from(20, PAGE as i64 - 5, get(5)), Ok(5), "as far as the page");
+        assert_eq!(file.pwrite_from(3, PAGE as i64 + 49, get(2)), Ok(2));
+        assert_eq!(file.bytes(), PAGE + 51, "as long as what was written");
+        assert_eq!(file.pwrite_from(3, 3 * PAGE as i64, get(0)), fault);
+        assert_eq!((file.bytes(), pages(&file, p)), (PAGE + 51, 2));
+        file.add_seals(F_SEAL_WRITE).unwrap();
+        assert_eq!(file.pwrite_from(3, 0, get(0)), fault, "before the seal is seen");
+        let mut seen = Vec::new();
+        let mut put = |end: usize, offset: u64| {
+            seen.clear();
+            let done = file.pread_to(20, offset as i64, |at, bytes| {
+                assert_eq!(at as usize, seen.len());
+                let count = (end - seen.len()).min(bytes.len());
+                seen.extend_from_slice(&bytes[..count]);
+                count
+            });
+            (done, seen.clone())
+        };
+        assert_eq!(put(0, PAGE - 5), (fault, vec![]));
+        assert_eq!(put(7, PAGE - 5), (Ok(7), (1..8).collect()));
+        assert_eq!(put(20, PAGE + 49), (Ok(2), vec![1, 2]), "the end comes first");
+        assert_eq!(put(0, PAGE + 51), (Ok(0), vec![]));
+    });
+}
+
 #[test]
 fn lengths_and_holes_clear_what_they_cut_of_a_page() {
     with(|p, sim| {
