@@ -4,8 +4,8 @@ use crate::call::{Answer, Arg, Bases, Call, Name};
 use core::fmt;
 use foliant_linux::Errno;
 use foliant_linux::raw::general::{
-    MADV_COLLAPSE, MADV_FREE, MADV_HUGEPAGE, MADV_PAGEOUT, MAP_ANONYMOUS, MAP_HUGETLB, MAP_SHARED,
-    MAP_TYPE, MREMAP_DONTUNMAP,
+    MADV_COLLAPSE, MADV_FREE, MADV_HUGEPAGE, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE,
+    MAP_ANONYMOUS, MAP_HUGETLB, MAP_SHARED, MAP_TYPE, MREMAP_DONTUNMAP, SIGBUS,
 };
 
 /// Bits of a word in `pagemap`.
@@ -22,7 +22,7 @@ pub enum Reason {
     /// See [`Reason::why`].
     TakenFromFile,
     /// See [`Reason::why`].
-    AllocatedTwice,
+    Allocated,
     /// See [`Reason::why`].
     SplitLeavesZeros,
     /// See [`Reason::why`].
@@ -43,7 +43,7 @@ impl Reason {
         Reason::PoolOfHost,
         Reason::FreedIsKept,
         Reason::TakenFromFile,
-        Reason::AllocatedTwice,
+        Reason::Allocated,
         Reason::SplitLeavesZeros,
         Reason::LeftTables,
         Reason::TablesFirst,
@@ -64,8 +64,8 @@ impl Reason {
             Reason::TakenFromFile => {
                 "MADV_PAGEOUT takes pages of files out of page tables, and what was never written out of the file; here they stay"
             }
-            Reason::AllocatedTwice => {
-                "mincore shows a page that nobody touched once fallocate named it twice, and a read beside it maps it; here a touch alone brings it"
+            Reason::Allocated => {
+                "fallocate makes pages that nobody touched: mincore shows one that it named twice, a read beside it maps it, and none is told as missing; here a touch alone brings it"
             }
             Reason::SplitLeavesZeros => {
                 "Linux has its page of zeros, which it does not count, where it split a large folio with zeros"
@@ -109,7 +109,7 @@ impl Reason {
             () if pages_out(calls) && (is_missing(host) || has_more(host, ours, EXCLUSIVE)) => {
                 Some(Reason::TakenFromFile)
             }
-            () if allocations(calls) > 1 && is_missing(ours) => Some(Reason::AllocatedTwice),
+            () if allocated(calls) && is_missing(ours) => Some(Reason::Allocated),
             () => None,
         }
     }
@@ -131,7 +131,7 @@ impl Reason {
             Some("VmPTE:") if has(&leaves) => Some(Reason::LeftTables),
             Some("VmPTE:") if has(&maps_file) || has(&answers_faults) => Some(Reason::TablesFirst),
             Some("RssShmem:") if pages_out(calls) => Some(Reason::TakenFromFile),
-            Some("RssShmem:") if allocations(calls) > 1 => Some(Reason::AllocatedTwice),
+            Some("RssShmem:") if allocated(calls) => Some(Reason::Allocated),
             Some("VmLck:") if has(&leaves) => Some(Reason::UnlockedCounts),
             Some("RssAnon:") if wants_large(calls) => Some(Reason::SplitLeavesZeros),
             _ => Reason::of_pages(calls),
@@ -157,11 +157,15 @@ impl Reason {
         if is_empty && calls.iter().any(answers_faults) {
             return Some(Reason::TablesFirst);
         }
+        let is_told = calls.iter().any(answers_faults) && is_missing_here(call, host, ours);
+        if allocated(calls) && is_told {
+            return Some(Reason::Allocated);
+        }
         let (Answer::Pages(host), Answer::Pages(ours)) = (host, ours) else { return None };
         let only = |a: &[u8], b: &[u8]| a != b && a.iter().zip(b).all(|(a, b)| a <= b);
         match () {
             () if pages_out(calls) && only(host, ours) => Some(Reason::TakenFromFile),
-            () if allocations(calls) > 1 && only(ours, host) => Some(Reason::AllocatedTwice),
+            () if allocated(calls) && only(ours, host) => Some(Reason::Allocated),
             () => None,
         }
     }
@@ -186,9 +190,27 @@ fn wants_large(calls: &[Call]) -> bool {
     calls.iter().any(|call| advises(call, MADV_HUGEPAGE))
 }
 
-/// How many of the calls name memory of a file that is to be there.
-fn allocations(calls: &[Call]) -> usize {
-    calls.iter().filter(|call| call.name == Name::Fallocate).count()
+/// Whether a file may have pages that nobody touched, and somebody may see it: it was named twice,
+/// or what is missing is told.
+fn allocated(calls: &[Call]) -> bool {
+    match calls.iter().filter(|call| call.name == Name::Fallocate).count() {
+        0 => false,
+        1 => calls.iter().any(answers_faults),
+        _ => true,
+    }
+}
+
+/// Whether something is missing here that is not for the host: an access is told or a page is
+/// filled, or what brings pages comes to one that is told.
+fn is_missing_here(call: &Call, host: &Answer, ours: &Answer) -> bool {
+    let brings = [Name::Mlock, Name::Mlock2].contains(&call.name)
+        || [MADV_POPULATE_READ, MADV_POPULATE_WRITE].iter().any(|brings| advises(call, *brings));
+    match (host, ours) {
+        (Answer::Signal(..), _) => false,
+        (_, Answer::Signal(number, ..)) => *number == SIGBUS,
+        (Answer::Filled(..), Answer::Filled(..)) => host != ours,
+        _ => brings && host != ours && *host == Answer::Word(0),
+    }
 }
 
 /// Whether a call maps a file, or memory that has one behind it.
@@ -345,8 +367,31 @@ mod tests {
         let out = advice(MADV_PAGEOUT);
         assert_eq!(of(&[&out], &[0, 1], &[1, 1]), Some(Reason::TakenFromFile));
         assert_eq!(of(&[&out], &[1, 1], &[0, 1]), None);
-        assert_eq!(of(&[&allocate; 2], &[1, 1], &[0, 1]), Some(Reason::AllocatedTwice));
+        assert_eq!(of(&[&allocate; 2], &[1, 1], &[0, 1]), Some(Reason::Allocated));
         assert_eq!(of(&[&allocate; 2], &[0, 1], &[1, 0]), None);
         assert_eq!(of(&[&allocate], &[1, 1], &[0, 1]), None);
+    }
+
+    #[test]
+    fn what_fallocate_made_is_missing_here_where_that_is_told() {
+        let bases = Bases { arena: 0, top: 0, heap: 0 };
+        let calls = [Name::Fallocate, Name::Userfault].map(|name| Call::new(0, name, &[]));
+        let of = |before: &[Call], last: &Call, host: Answer, ours: Answer| {
+            let calls: Vec<Call> = before.iter().chain([last]).cloned().collect();
+            Reason::of_answers(&calls, &bases, &host, &ours)
+        };
+        let load = Call::new(0, Name::Load, &[]);
+        let bus = || Answer::Signal(SIGBUS, 2, 0);
+        let reason = Some(Reason::Allocated);
+        assert_eq!(of(&calls, &load, Answer::Word(0), bus()), reason);
+        assert_eq!(of(&calls, &load, bus(), Answer::Word(0)), None, "the other way round");
+        assert_eq!(of(&calls[..1], &load, Answer::Word(0), bus()), None, "nobody is told");
+        assert_eq!(of(&calls[1..], &load, Answer::Word(0), bus()), None, "nothing was made");
+        let filled = || Answer::Filled(0, 4096);
+        assert_eq!(of(&calls, &calls[1], Answer::Filled(1, 1), filled()), reason);
+        assert_eq!(of(&calls, &calls[1], filled(), filled()), None);
+        let populate = advice(MADV_POPULATE_READ);
+        assert_eq!(of(&calls, &populate, Answer::Word(0), Answer::Word(9)), reason);
+        assert_eq!(of(&calls, &advice(MADV_COLD), Answer::Word(0), Answer::Word(9)), None);
     }
 }
