@@ -251,14 +251,19 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     fn collapse_part(&mut self, vma: &Vma, part: VaRange) -> Result<(), Errno> {
         let last = (vma.end().saturating_sub(HUGE)) & !(HUGE - 1);
         let suits = last >= vma.start() && last + HUGE <= vma.end();
-        let barred = vma.flags.has(Flags::NOHUGEPAGE) || vma.is_huge() || vma.is_of_file();
-        if barred || !suits || vma.tag.family == Family(0) {
+        let barred = vma.flags.has(Flags::NOHUGEPAGE) || vma.is_huge();
+        // Of a file: whether it lies there as its pages do.
+        let is_apart = match self.view(vma) {
+            Some(view) => !vma.start().abs_diff(view.offset(vma.start())).is_multiple_of(HUGE),
+            None => vma.tag.family == Family(0),
+        };
+        if barred || !suits || is_apart {
             return Err(Errno::INVAL);
         }
         let start = part.start().get().next_multiple_of(HUGE);
         let end = part.end().get() & !(HUGE - 1);
-        if start > end {
-            return Err(Errno::INVAL);
+        if start > end || start < end && vma.is_of_file() {
+            return Err(Errno::INVAL); // no folio of a file is made
         }
         let all: Vec<_> = (start..end).step_by(HUGE as usize).map(|at| self.collapse(at)).collect();
         all.into_iter().rev().find(Result::is_err).unwrap_or(Ok(()))

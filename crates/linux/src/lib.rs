@@ -42,7 +42,7 @@
 //! | `mmap` of a file of huge pages beyond its end, read only | reserves nothing there |
 //! | `pread` of a file of huge pages | EINVAL |
 //! | `fallocate` | promises no memory: pages come as they are touched |
-//! | `madvise` `MADV_COLLAPSE` of a file | EINVAL |
+//! | `madvise` `MADV_COLLAPSE` of 2 MiB of a file | EINVAL |
 //! | `mmap` with `MAP_DROPPABLE` | as private memory that is never dropped |
 //! | `mmap` that only executes | may be read, as on a processor without protection keys |
 //! | `madvise` `MADV_MERGEABLE`, `MADV_UNMERGEABLE`, `MADV_HWPOISON`, `MADV_SOFT_OFFLINE` | EINVAL, as a kernel without these |

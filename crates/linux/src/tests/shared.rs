@@ -49,6 +49,25 @@ fn beyond(page: u64) -> Result<u64, Signal> {
 }
 
 #[test]
+fn a_collapse_of_less_than_a_folio_of_a_file_goes_through_where_one_could_be() {
+    with(|p, _| {
+        let file = file(p, 8);
+        let all = HUGE / PAGE;
+        let collapse = |p: &mut P<'_, '_>, page: u64, pages: u64| {
+            p.madvise(BASE + page * PAGE, pages * PAGE, MADV_COLLAPSE)
+        };
+        show(p, (8, 2 * all), (&file, 8), SHARED); // it lies as its pages do
+        assert_eq!([collapse(p, 40, all), collapse(p, 40, 10)], [Ok(0), Err(Errno::INVAL)]);
+        assert_eq!(collapse(p, 8, 2 * all), Err(Errno::INVAL), "2 MiB of a file");
+        show(p, (8, 2 * all), (&file, 7), SHARED);
+        assert_eq!(collapse(p, 40, all), Err(Errno::INVAL));
+        show(p, (8, all), (&file, 8), COPIED);
+        assert_eq!(p.munmap(BASE + (8 + all) * PAGE, all * PAGE), Ok(0));
+        assert_eq!(collapse(p, 40, all - 40), Err(Errno::INVAL), "there is no room for one");
+    });
+}
+
+#[test]
 fn what_one_process_writes_to_a_file_the_other_reads_and_a_copy_stays_its_own() {
     with(|p, sim| {
         let file = file(p, 4);
