@@ -212,7 +212,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                 let end = part.end().align_down(order.bytes());
                 VaRange::new(part.start(), end.max(part.start())).ok_or(Errno::INVAL)?
             }
-            (Some(order), Advice::NoHugePage) if part.is_aligned(order.bytes()) => return Ok(()),
+            (Some(order), Advice::HugePage | Advice::NoHugePage)
+                if part.is_aligned(order.bytes()) =>
+            {
+                return Ok(());
+            }
             (Some(_), _) => return Err(Errno::INVAL),
         };
         if part.is_empty() {

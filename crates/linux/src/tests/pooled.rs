@@ -136,6 +136,9 @@ fn a_file_of_huge_pages_is_cut_at_huge_pages_alone() {
             p.mmap(at(8), HUGE, RW, COPIED | MAP_ANONYMOUS | MAP_HUGETLB, None, 0),
             Ok(at(8))
         );
+        let wishes = [MADV_HUGEPAGE, MADV_NOHUGEPAGE].map(|wish| p.madvise(at(8), HUGE, wish));
+        assert_eq!(wishes, [Ok(0); 2], "they change nothing");
+        assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_HUGEPAGE), INVAL);
         let acces = Err(Errno(linux_raw_sys::errno::EACCES));
         assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_REMOVE), acces, "private, and of a file");
         assert_eq!(file.ftruncate(huge), Ok(0));
