@@ -216,6 +216,30 @@ fn what_is_cut_off_is_reserved_again_area_by_area_once_no_page_is_surplus() {
 }
 
 #[test]
+fn areas_lose_what_is_surplus_as_they_begin_in_the_object() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 7)).unwrap();
+    let (mm, id) = filled::<X86_64<4>>(&sim, 4);
+    let (of, other) = (object(&mm, 4), mm.create(None).unwrap());
+    map(&mm, id, (0, 2), (of, 2), PRIVATE).unwrap();
+    map(&mm, other, (0, 2), (of, 0), PRIVATE).unwrap();
+    // Two pages are surplus, and two of the reserved ones are not in use.
+    mm.pools().set_overcommit(SIZE, 2).unwrap();
+    let loose = PRIVATE.with(Flags::HUGE_2M).with(Flags::NORESERVE);
+    mm.map(id, &request(Place::Fixed(Va::new(at(8))), 2 * SIZE_2M, loose)).unwrap();
+    for nth in [8, 9, 0] {
+        assert_eq!(store(&sim, &mm, id, at(nth), 7), MAPPED, "page {nth}");
+    }
+    mm.switch(Some(other)).unwrap();
+    for nth in [0, 1] {
+        assert_eq!(store(&sim, &mm, other, at(nth), 7), MAPPED, "page {nth}");
+    }
+    shown(&mm, (6, 1, 1, 2));
+    mm.punch_object(of, huge(0), huge(4)).unwrap();
+    shown(&mm, (4, 2, 2, 0)); // the area that begins later has its reservation again
+    mm.audit(&[id, other]).unwrap();
+}
+
+#[test]
 fn a_place_that_is_filled_in_the_balance_keeps_no_reservation() {
     let mut met = 0;
     for n in 1.. {

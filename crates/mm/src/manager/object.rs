@@ -136,14 +136,31 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// Sees to the reservations of places whose copies went with pages of an object.
+    /// Sees to the reservations of places whose copies went with pages of an object: area by area,
+    /// as they begin in the object, for the first lose what is surplus.
     fn regain_of(&self, object: &Space) {
         if object.object_huge().is_none() {
             return;
         }
-        let mut surplus = self.surplus();
-        for space in object::spaces(&self.stock, object) {
-            self.regain(&space, space::user_half::<P>(), &mut surplus);
+        let (mut surplus, mut page) = (self.surplus(), 0);
+        let (of, steps) = (object.member.frame(), || Steps::at_the_face());
+        let spaces = || object::spaces(&self.stock, object);
+        let copying = |space: &Space, page, va| {
+            space::first_copying(&self.stock, space, of, (page, va), &mut steps())
+        };
+        let first_from =
+            |page| spaces().filter_map(|it| copying(&it, page, Va::new(0))).map(|it| it.0).min();
+        while let Some(first) = first_from(page) {
+            for space in spaces() {
+                let mut behind = Va::new(0);
+                while let Some((at, range)) = copying(&space, first, behind)
+                    && at == first
+                {
+                    self.regain(&space, range, &mut surplus);
+                    behind = range.end();
+                }
+            }
+            page = first + 1;
         }
     }
     /// How many pages an object has room for.

@@ -222,6 +222,25 @@ pub(crate) fn may_write_to<M: Machine, P: Paging>(
     };
     space.areas.overlapping(stock.machine, user_half::<P>()).any(is_it)
 }
+/// The first area of a space that reserves copies of an object's pages, by the page that it begins
+/// with and then by its address, that is not before `from`: that page, and the area's range.
+pub(crate) fn first_copying<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    object: Frame,
+    from: (u64, Va),
+    steps: &mut Steps,
+) -> Option<(u64, VaRange)> {
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    let areas = space.areas.overlapping(stock.machine, user_half::<P>());
+    let copying = areas.filter(|area| area.flags.reserved().is_some()).filter_map(|area| {
+        let (shown, offset) = shows(stock, &area)?;
+        let first = Index::of(area.range.start(), offset).page();
+        (shown == object).then_some((first, area.range))
+    });
+    let left = copying.filter(|(first, range)| (*first, range.start()) >= from);
+    left.min_by_key(|(first, range)| (*first, range.start()))
+}
 /// The addresses of an area at which pages `from..to` of an object are.
 fn part_of(area: &Area, offset: AnonOffset, (from, to): (u64, u64)) -> Option<VaRange> {
     let first = Index::of(area.range.start(), offset).page();

@@ -115,7 +115,7 @@ pub use remap::{Move, RemapError};
 pub use watch::Watch;
 
 pub(crate) use advise::advise;
-pub(crate) use attach::{Copies, may_write_to, zap_attached};
+pub(crate) use attach::{Copies, first_copying, may_write_to, zap_attached};
 pub(crate) use fork::fork;
 pub(crate) use huge::{
     check as check_huge, clear_way, dropped, keep_own, level_of, regain, take_away,
