@@ -133,6 +133,28 @@ fn what_an_object_has_not_is_told_and_what_it_has_is_mapped() {
 }
 
 #[test]
+fn a_read_that_is_told_brings_what_is_around() {
+    for (advice, brings) in [(Advice::UserfaultArm, true), (Advice::UserfaultWriteArm, false)] {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let (of, id, _) = armed(&mm, Advice::UserfaultArm);
+        mm.advise(id, row(0, ROOM), advice).unwrap();
+        mm.advise(id, row(OWN, ROOM), advice).unwrap();
+        [3, 6].into_iter().for_each(|page| poke(&mm, of, page, 9));
+        for first in [0, OWN] {
+            assert_eq!(fault(&mm, id, first + 5, Access::Write), missing(first + 5));
+            assert_eq!(says(&mm, id, first + 6), None, "a write brings its page alone");
+            assert_eq!(fault(&mm, id, first + 5, Access::Read), missing(first + 5));
+            for page in [3, 6] {
+                assert_eq!(says(&mm, id, first + page).is_some(), brings, "page {page}");
+            }
+            assert_eq!(says(&mm, id, first + 5), None, "it is still missing");
+        }
+        mm.audit(&[id]).unwrap();
+    }
+}
+
+#[test]
 fn what_a_handler_fills_is_the_objects_where_it_is_shared() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);

@@ -30,11 +30,12 @@
 //!   where that is spent the entry says so (`SPENT_BEHIND`).
 //! - J6. In an area that is armed for missing pages those are told that the object has not; what it
 //!   has is mapped, for nobody else's handler is asked. One that is armed gets its pages one by
-//!   one, with nothing around where writes are told. A marker stays until its page is mapped
-//!   watched. A page that a handler fills comes into the object first, where the area is shared,
-//!   and is mapped as any page of it then; in a private area it is the space's own, and comes where
-//!   the object does not end before (as J5). A fault that was at work when the area was armed may
-//!   still bring a page of the object, as another program may at any time.
+//!   one, with nothing around where writes are told; a read that is told brings what is around all
+//!   the same. A marker stays until its page is mapped watched. A page that a handler fills comes
+//!   into the object first, where the area is shared, and is mapped as any page of it then; in a
+//!   private area it is the space's own, and comes where the object does not end before (as J5). A
+//!   fault that was at work when the area was armed may still bring a page of the object, as another
+//!   program may at any time.
 //!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
 //! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
@@ -98,10 +99,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let page = match self.page_of_object(attached) {
             Ok(page) => page,
             Err(step) => {
-                if self.brings_around(area, attached) && self.is_beyond(area) {
-                    self.share_before_end(area, attached, found);
+                let step = self.told_or(area, found, step);
+                let is_told = matches!(step, Step::Done(Outcome::Userfault(_)));
+                if (is_told || self.is_beyond(area)) && self.brings_around(area, attached) {
+                    self.share_around(area, attached, found);
                 }
-                return self.told_or(area, found, step);
+                return step;
             }
         };
         if page.is_broken(self.stock) {
@@ -267,9 +270,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             VaRange::sized(first, AROUND.bytes()).expect("user addresses end before the last");
         all.intersect(area.range)
     }
-    /// Maps what comes with a read beyond the end of the object: the page itself never does.
+    /// Maps what comes with a read whose own page does not: it lies beyond the end of the object, or
+    /// is told.
     #[inline(never)]
-    fn share_before_end(&self, area: &Area, attached: Attachment<'_>, found: &Found) {
+    fn share_around(&self, area: &Area, attached: Attachment<'_>, found: &Found) {
         let around = self.around(area);
         let object: &Space = record(self.stock.machine, attached.object().pa());
         let first = place(attached, around.start());
