@@ -9,7 +9,7 @@ use clap::{
     Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
 };
 use clap_complete::Shell;
-use foliant::fault::Defrag;
+use foliant::fault::{Defrag, parse_order};
 use foliant_history::{Plant, Style};
 use foliant_lab::Scenario;
 use foliant_sim::CostModel;
@@ -56,7 +56,9 @@ Exit codes:
   70   no verdict: a triple fault, or QEMU ended
   101  the kernel panicked
   124  no verdict in time
-  130  interrupted";
+  130  interrupted
+  with a program its own, or 128 and the number of the signal that ended it, and of these 2, 3,
+  70, 101, 124 and 130";
 const SIM_CODES: &str = "\
 Exit codes:
   0  nothing was found; with --plant, the bug was
@@ -121,8 +123,10 @@ pub(crate) enum Command {
     /// Run a measured scenario on the simulated machine, or list them
     #[command(after_help = LAB_CODES)]
     Lab(Lab),
-    /// Boot the kernel under QEMU
-    #[command(after_help = BOOT_CODES)]
+    /// Boot the kernel under QEMU, and run a program of Linux on it
+    #[command(after_help = BOOT_CODES, override_usage = "\
+       foliant boot [OPTIONS] [KEY=VALUE]...
+       foliant boot [OPTIONS] -- <COMMAND>...")]
     Boot(Boot),
     /// Run one random history of the memory manager under all checkers, and tell what happened
     #[command(after_help = SIM_CODES)]
@@ -449,6 +453,10 @@ fn first<const N: usize>(options: [(bool, &'static str); N]) -> Option<&'static 
     options.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
 }
 
+/// What `boot` does beside running a program. A program's options name them: what an option
+/// requires counts as given where something else excludes it.
+const OTHERS: [&str; 4] = ["lab", "laws", "shell", "calls"];
+
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Boot {
     #[command(flatten)]
@@ -457,7 +465,7 @@ pub(crate) struct Boot {
     #[arg(long, value_name = "NAME", group = "what")]
     pub(crate) lab: Option<String>,
     /// The scenario's parameters, also as --KEY VALUE
-    #[arg(value_name = "KEY=VALUE", requires = "lab")]
+    #[arg(value_name = "KEY=VALUE", requires = "lab", conflicts_with = "program")]
     pub(crate) words: Vec<String>,
     /// Run the laws of the hardware contract
     #[arg(long, group = "what")]
@@ -465,9 +473,26 @@ pub(crate) struct Boot {
     /// Talk to the kernel
     #[arg(long, group = "what")]
     pub(crate) shell: bool,
+    /// List the system calls that the kernel knows
+    #[arg(long, group = "what")]
+    pub(crate) calls: bool,
     /// Print the scenario's report as JSON
-    #[arg(long, requires = "lab")]
+    #[arg(long, requires = "lab", conflicts_with = "program")]
     pub(crate) json: bool,
+    /// Files and folders that the program finds where they are here; a program or a library comes
+    /// with the libraries that it needs
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "program", conflicts_with_all = OTHERS, value_hint = ValueHint::AnyPath)]
+    pub(crate) with: Vec<PathBuf>,
+    /// The size of folios for the program's memory: 4k, 16k to 2m [default: the kernel's choice]
+    #[arg(long = "size", value_name = "SIZE", value_parser = folio, requires = "program", conflicts_with_all = OTHERS)]
+    pub(crate) folio: Option<Order>,
+    /// Say on standard error what the kernel counted, when the program has ended: table, json
+    /// [default: table]
+    #[arg(long, value_name = "FORM", value_parser = form, num_args = 0..=1, default_missing_value = "table", requires = "program", conflicts_with_all = OTHERS)]
+    pub(crate) stats: Option<Form>,
+    /// The program and its arguments; how it ends is how this command ends
+    #[arg(id = "program", last = true, group = "what", value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) guest: Guest,
 }
@@ -578,7 +603,8 @@ pub(crate) struct GuestSize {
     /// CPUs, 1 to 255 [default: 4]
     #[arg(long, value_name = "N", value_parser = guest_cpus, allow_negative_numbers = true)]
     cpus: Option<usize>,
-    /// Physical memory, 8m to 512g [default: what the scenario needs, or 512m]
+    /// Physical memory, 8m to 512g [default: what the scenario or the program's files need, or
+    /// 512m]
     #[arg(long, value_name = "SIZE", value_parser = guest_memory, allow_negative_numbers = true)]
     memory: Option<Bytes>,
 }
@@ -604,7 +630,8 @@ pub(crate) struct Guest {
     /// Do not use x2APIC
     #[arg(long)]
     pub(crate) xapic: bool,
-    /// Give up after this many seconds [default: 600, none for --shell]
+    /// Give up after this many seconds [default: 600, none for --shell and for a
+    /// program]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// The machine that QEMU is [default: q35]
@@ -653,9 +680,11 @@ pub(crate) enum Board {
 /// The command line with the parameters of scenarios as words: `--pages 5` and `--pages=5` are
 /// `pages=5` there, for every parameter of every scenario.
 pub(crate) fn plain(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let all: Vec<OsString> = given.into_iter().collect();
+    let mut all: Vec<OsString> = given.into_iter().collect();
+    // What follows is a program's, whatever its words look like.
+    let others = all.iter().position(|word| word == "--").map(|at| all.split_off(at));
     let scenario = all.iter().find_map(|word| word.to_str()?.parse::<Scenario>().ok());
-    let mut given = all.into_iter();
+    let mut given = all.into_iter().chain(others.unwrap_or_default());
     let mut plain: Vec<OsString> = given.by_ref().take(2).collect();
     if !plain.get(1).is_some_and(|command| command == "lab" || command == "boot") {
         plain.extend(given);
@@ -666,6 +695,11 @@ pub(crate) fn plain(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
         parameters.iter().any(|parameter| parameter.name == name)
     };
     while let Some(word) = given.next() {
+        if word == "--" {
+            plain.push(word);
+            plain.extend(given);
+            return plain;
+        }
         let option = word.to_str().and_then(|word| word.strip_prefix("--"));
         let (name, value) =
             match option.map(|option| option.split_once('=').unwrap_or((option, ""))) {
@@ -812,6 +846,12 @@ fn style(text: &str) -> Result<Style, String> {
     style.map_err(|()| "use partitioned, racing, folding, pooled, ranges or objects".to_owned())
 }
 
+fn folio(text: &str) -> Result<Order, String> {
+    let is_base = Bytes::parse(text) == Ok(Order::BASE.bytes());
+    let order = if is_base { Ok(Order::BASE) } else { parse_order(text) };
+    order.map_err(|_| "use 4k, or a power of two from 16k to 2m".to_owned())
+}
+
 fn block(text: &str) -> Result<Order, String> {
     let sizes = [Order::SIZE_2M, Order::SIZE_1G];
     let asked = Bytes::parse(text).ok();
@@ -851,6 +891,11 @@ mod tests {
         );
         check("foliant boot --lab flush --grains 1,2", "foliant boot --lab flush grains=1,2");
         check("foliant lab flush --pages", "foliant lab flush pages=");
+        check("foliant boot -- flush --pages 5", "foliant boot -- flush --pages 5");
+        check(
+            "foliant boot --lab flush --pages 5 -- faults --pages 6",
+            "foliant boot --lab flush pages=5 -- faults --pages 6",
+        );
         check("foliant lab zero --size 1g", "foliant lab zero --size 1g");
         check("foliant check --hugetlb --pages 5", "foliant check --hugetlb --pages 5");
     }

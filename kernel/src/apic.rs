@@ -12,6 +12,9 @@ pub(crate) const WAKE: u8 = 0xf1;
 /// The interrupt of the storm.
 pub(crate) const STORM: u8 = 0xf2;
 
+/// The interrupt of the timer.
+pub(crate) const TICK: u8 = 0xf3;
+
 /// Where the registers are after reset, and are put again, where they are memory.
 pub(crate) const REGISTERS: Pa = Pa::new(0xfee0_0000);
 

@@ -64,6 +64,8 @@ pub(crate) struct Block {
     stack_low: u64,
     /// Where the kernel's stack stood in `attempt`, or 0.
     attempt_stack: u64,
+    /// Where a program's stack stood when it made a call, while its entry has no register to spare.
+    call_stack: u64,
     /// The space that this CPU runs for a user program, as the page-fault handler finds it.
     pub(crate) user: crate::running::Running,
     gdt: [u64; 7],
@@ -75,6 +77,7 @@ pub(crate) struct Block {
 pub(crate) const USER_STACK: usize = offset_of!(Block, user_stack);
 pub(crate) const STACK_LOW: usize = offset_of!(Block, stack_low);
 pub(crate) const ATTEMPT_STACK: usize = offset_of!(Block, attempt_stack);
+pub(crate) const CALL_STACK: usize = offset_of!(Block, call_stack);
 
 /// CPU 0's block.
 pub(crate) struct First(UnsafeCell<Block>);
@@ -99,6 +102,7 @@ impl Block {
             user_stack: 0,
             stack_low: 0,
             attempt_stack: 0,
+            call_stack: 0,
             user: crate::running::Running::new(),
             gdt: [
                 0,
@@ -256,6 +260,16 @@ pub(crate) struct Controls {
 }
 
 const EFER: u32 = 0xc000_0080;
+const STAR: u32 = 0xc000_0081;
+const LSTAR: u32 = 0xc000_0082;
+const CALL_MASK: u32 = 0xc000_0084;
+const INTERRUPTS: u64 = 1 << 9;
+
+unsafe extern "C" {
+    /// Where a program's call begins (trap.s).
+    safe fn call_entry();
+}
+
 /// Long mode active: the CPU's own answer.
 const EFER_LMA: u64 = 1 << 10;
 const CR4_PCIDE: u64 = 1 << 17;
@@ -267,16 +281,16 @@ static GUARDED: AtomicBool = AtomicBool::new(false);
 impl Controls {
     /// What CPUs with these features run on, as `foliant-x86` finds it: paging with write
     /// protection for ring 0 as well, no execution of data, no alignment checks; PAE, global pages,
-    /// FXSAVE and its exceptions; and against mistakes in ring 0, where there is any, no execution
-    /// of and no access to user memory. No AVX, no fifth level, no instruction of ring 3 that names
-    /// descriptor tables.
+    /// FXSAVE and its exceptions; calls by `syscall`; and against mistakes in ring 0, where there
+    /// is any, no execution of and no access to user memory. No AVX, no fifth level, no instruction
+    /// of ring 3 that names descriptor tables.
     pub(crate) const fn of(features: &Features) -> Controls {
         const CR0: u64 = 1 << 31 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
         const CR4: u64 = 1 << 10 | 1 << 9 | 1 << 7 | 1 << 5;
         let umip = (features.umip as u64) << 11;
         let smep = (features.smep as u64) << 20;
         let smap = (features.smap as u64) << 21;
-        Controls { cr0: CR0, cr4: CR4 | umip | smep | smap, efer: 1 << 11 | 1 << 8 }
+        Controls { cr0: CR0, cr4: CR4 | umip | smep | smap, efer: 1 << 11 | 1 << 8 | 1 }
     }
 
     /// Those of the calling CPU. What `foliant-x86` sets where there are tags is left out.
@@ -304,6 +318,12 @@ pub(crate) fn protect(features: &Features) {
     unsafe { asm!("mov cr0, {}", in(reg) cr0, options(nostack, preserves_flags)) }
     // SAFETY: as above; the CPU keeps its own bit.
     unsafe { write_msr(EFER, efer) }
+    // SAFETY: the kernel's selectors; the way back is another instruction.
+    unsafe { write_msr(STAR, u64::from(KERNEL_CODE) << 32) };
+    // SAFETY: the entry for calls.
+    unsafe { write_msr(LSTAR, call_entry as *const () as u64) };
+    // SAFETY: no flag of ring 3 reaches the kernel, and interrupts are out (trap::T1, trap::T3).
+    unsafe { write_msr(CALL_MASK, State::HEEDED | INTERRUPTS) };
 }
 
 /// Runs `work`, which may reach user memory; nothing else of the kernel may.

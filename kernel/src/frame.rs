@@ -1,6 +1,7 @@
 //! What an interrupt or exception leaves on the stack.
 
 /// What an entry saved, in the order of `trap.s`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Frame {
     pub(crate) r15: u64,
@@ -26,3 +27,8 @@ pub(crate) struct Frame {
     pub(crate) rsp: u64,
     pub(crate) ss: u64,
 }
+
+/// What FXSAVE keeps: x87 and SSE.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub(crate) struct Floats(pub(crate) [u8; 512]);

@@ -11,6 +11,7 @@
 //! | `laws` | the law suite of `foliant-machine` |
 //! | `lab` | a scenario of `foliant-lab`, one line of JSON |
 //! | `shell` | a person types |
+//! | `linux` | a program made for Linux runs (`linux`) |
 //! | `boot` | nothing more |
 //! | `panic` | every CPU gives up at once |
 //!
@@ -27,6 +28,7 @@
 extern crate alloc;
 
 mod apic;
+mod archive;
 mod clock;
 mod cpu;
 mod exit;
@@ -38,12 +40,14 @@ mod info;
 mod lab;
 mod laws;
 mod layout;
+mod linux;
 mod lock;
 mod memory;
 mod panic;
 mod plant;
 mod port;
 mod programs;
+mod reach;
 mod running;
 mod serial;
 mod shell;
@@ -103,7 +107,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     cpu::protect(&features);
     let given = DirectMap::of(&features);
     let info = info(given, Pa::new(start_info));
-    symbols::start(&info);
+    archive::start(&info);
     let command = COMMAND.call_once(|| Text::of(info.command_line())).get();
     let has = |word| command.split_whitespace().any(|w| w == word);
     quiet_old_controllers();
@@ -190,13 +194,14 @@ extern "C" fn run() -> ! {
                 false
             }
         },
+        "linux" => linux::run(command),
         "boot" => true,
         "panic" => {
             smp::together(smp::online(), &|_| panic!("asked for on the command line"));
             false
         }
         other => {
-            say!("mode={other} is unknown; there are tests, laws, lab, shell, boot, panic");
+            say!("mode={other} is unknown; there are tests, laws, lab, shell, linux, boot, panic");
             exit::with(Code::Usage)
         }
     };

@@ -1,8 +1,9 @@
 //! What a CPU runs for a program in ring 3, and why the program stopped.
 
+use crate::frame::{Floats, Frame};
 use core::cell::Cell;
 use core::fmt;
-use foliant::fault::Outcome;
+use foliant::fault::{Access, Outcome};
 use foliant::space::SpaceId;
 use foliant_units::Va;
 
@@ -27,15 +28,36 @@ impl fmt::Display for Stop {
     }
 }
 
+/// The vector in the frame of a program's call.
+pub(crate) const CALL: u64 = 0x100;
+
+/// A program that answers for itself: its faults, and what becomes of it when it leaves ring 3.
+pub(crate) trait Program {
+    /// Sees to it that an access of the user half can be made again; false where it cannot. The
+    /// program keeps why.
+    fn fault(&self, va: Va, access: Access) -> bool;
+    /// Keeps the registers with which ring 3 was left, and by which vector.
+    fn leave(&self, frame: &Frame, floats: &Floats);
+}
+
 /// What a CPU runs for its user program. Its own CPU alone reads and writes it.
 pub(crate) struct Running {
     pub(crate) space: Cell<Option<SpaceId>>,
+    program: Cell<Option<&'static dyn Program>>,
     pub(crate) stopped: Cell<Option<Stop>>,
 }
 
 impl Running {
     pub(crate) const fn new() -> Running {
-        Running { space: Cell::new(None), stopped: Cell::new(None) }
+        Running { space: Cell::new(None), program: Cell::new(None), stopped: Cell::new(None) }
+    }
+    /// The program that answers for itself, if one runs.
+    pub(crate) fn program(&self) -> Option<&'static dyn Program> {
+        self.program.get()
+    }
+    /// Says which program runs here from now on.
+    pub(crate) fn set_program(&self, program: Option<&'static dyn Program>) {
+        self.program.set(program);
     }
     pub(crate) fn space(&self) -> Option<SpaceId> {
         self.space.get()

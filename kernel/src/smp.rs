@@ -88,6 +88,34 @@ pub(crate) fn interrupt(cpu: Cpu, vector: u8) {
     unsafe { apic().send(crate::memory::apic_id(cpu), vector) };
 }
 
+/// Ticks of the controllers' timers per millisecond, as far as they were measured.
+static TIMER: AtomicU64 = AtomicU64::new(0);
+
+/// Measures how fast the controllers' timers count. CPU 0, once, with interrupts in.
+pub(crate) fn measure_timer() {
+    const MILLIS: u64 = 10;
+    // SAFETY: the vector has a handler; it is stopped before it comes.
+    unsafe { apic().start_timer(apic::TICK, u32::MAX) };
+    wait(MILLIS * 1000, || false);
+    // SAFETY: this CPU's controller was switched on.
+    let left = unsafe { apic().timer_left() };
+    // SAFETY: as above.
+    unsafe { apic().start_timer(apic::TICK, 0) };
+    TIMER.store(u64::from(u32::MAX - left).div_ceil(MILLIS).max(1), Ordering::Relaxed);
+}
+/// Has the timer interrupt this CPU in so many nanoseconds, or a little later.
+pub(crate) fn interrupt_in(nanos: u64) {
+    let ticks = u128::from(nanos) * u128::from(TIMER.load(Ordering::Relaxed)) / 1_000_000;
+    let ticks = u32::try_from(ticks + 1).unwrap_or(u32::MAX);
+    // SAFETY: this CPU's controller was switched on, and the vector has a handler.
+    unsafe { apic().start_timer(apic::TICK, ticks) };
+}
+/// Stops the timer of this CPU.
+pub(crate) fn stop_timer() {
+    // SAFETY: as in `interrupt_in`.
+    unsafe { apic().start_timer(apic::TICK, 0) };
+}
+
 /// A stack of its own for `cpu`: lowest and highest address. The page below it is unmapped: it is
 /// the guard of the area before, and this kernel asks for no area without one.
 pub(crate) fn stack(cpu: Cpu) -> Result<(Va, Va), Trouble> {

@@ -1,23 +1,13 @@
 //! Names of addresses, from the symbol table of the kernel's own file.
 
-use crate::info::Info;
+use crate::archive;
 use elf::ElfBytes;
 use elf::abi::STT_FUNC;
 use elf::endian::LittleEndian;
-use spin::Once;
-
-static FILE: Once<&'static [u8]> = Once::new();
-
-/// Takes the file that the loader handed over, if it did. Its frames are reserved.
-pub(crate) fn start(info: &Info) {
-    if let Some((_, file)) = info.module() {
-        FILE.call_once(|| file);
-    }
-}
 
 /// The function that contains `at`, and how far inside it.
 pub(crate) fn find(at: u64) -> Option<(&'static str, u64)> {
-    let elf = ElfBytes::<LittleEndian>::minimal_parse(FILE.get()?).ok()?;
+    let elf = ElfBytes::<LittleEndian>::minimal_parse(archive::kernel()?).ok()?;
     let (symbols, names) = elf.symbol_table().ok()??;
     let below = symbols
         .iter()

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | 14 | page fault: a user page that the manager supplies, a guarded access of the machine's, or a bug |
 //! | 80 (hex) | a user program is done |
+//! | 100 | a program's call, by `syscall`: no vector of the processor's |
 //! | f0 | a shootdown: the machine carries out what others ask |
 //! | f1 | wake up: there is work, or somebody's work is done |
+//! | f3 | the timer: another thread's turn, or somebody slept long enough |
 //! | f2 | the storm of the tests: dirties every register that a handler may |
 //!
 //! **Invariants**
@@ -16,18 +18,20 @@
 //! - T4. A program begins with nothing in any register but its arguments, and the kernel goes on
 //!   with nothing of the program's but its result: general, x87, SSE and segment registers, flags.
 //!   AVX is off (`cpu::protect`).
+//!   A program that answers for itself (`running::Program`) begins with the registers that it is
+//!   said to have, and they are kept when it leaves ring 3.
 //! - T5. The kernel reaches user memory only where it says so (`cpu::reach_user`), and never runs
 //!   any: a fault that it takes elsewhere is a bug, and is not served. Neither is one of a word
 //!   that no page table may hold, whoever met it.
 #![allow(unsafe_code)]
 
-use crate::apic::{SHOOTDOWN, STORM, WAKE};
+use crate::apic::{SHOOTDOWN, STORM, TICK, WAKE};
 use crate::cpu::{self, KERNEL_CODE, KERNEL_DATA};
-use crate::frame::Frame;
+use crate::frame::{Floats, Frame};
 use crate::memory::machine;
 use crate::port::{self, fault_address};
-use crate::running::{Stop, is_served};
-use crate::{gates, smp, storm};
+use crate::running::{CALL, Program, Stop, is_served};
+use crate::{gates, reach, smp, storm};
 use core::arch::global_asm;
 use foliant::fault::Access;
 use foliant_units::Va;
@@ -37,6 +41,8 @@ global_asm!(
     user_stack = const cpu::USER_STACK,
     stack_low = const cpu::STACK_LOW,
     attempt_stack = const cpu::ATTEMPT_STACK,
+    call_stack = const cpu::CALL_STACK,
+    call_vector = const CALL,
     user_code = const cpu::USER_CODE,
     user_data = const cpu::USER_DATA,
     options(att_syntax)
@@ -57,6 +63,7 @@ const ALWAYS: u64 = 1 << 1;
 unsafe extern "C" {
     static trap_stubs: u8;
     safe fn user_return();
+    safe fn left_ring_3();
     safe fn attempt_failed();
     fn attempt(work: extern "C" fn(usize), argument: usize) -> u64;
 }
@@ -91,7 +98,7 @@ impl Frame {
     }
 
     /// The kernel's code with interrupts off, and nothing in any register.
-    const CLEAN: Frame = Frame {
+    pub(crate) const CLEAN: Frame = Frame {
         r15: 0,
         r14: 0,
         r13: 0,
@@ -116,17 +123,43 @@ impl Frame {
         ss: KERNEL_DATA as u64,
     };
 
+    /// Makes the entry end in the kernel code that went to ring 3 for a program.
+    fn leave(&mut self, program: &dyn Program) {
+        program.leave(self, floats(self));
+        self.resume(left_ring_3 as *const () as u64, cpu::user_stack(), 0);
+    }
+
+    /// What the access that faulted was.
+    fn access(&self) -> Access {
+        match self.error {
+            error if error & WRITE != 0 => Access::Write,
+            error if error & FETCH != 0 => Access::Execute,
+            _ => Access::Read,
+        }
+    }
+
     /// Whether the page fault is of an access that may be the user half's (T5).
     fn is_meant(&self) -> bool {
         self.is_users() || self.error & FETCH == 0 && cpu::is_reaching_user(self.rflags)
     }
 }
 
+/// What `trap.s` saved of x87 and SSE below a frame.
+fn floats(frame: &Frame) -> &Floats {
+    let at = (&raw const *frame as u64 - size_of::<Floats>() as u64) & !15;
+    // SAFETY: `trap.s` put them there, and they stay as long as the frame.
+    unsafe { &*(at as *const Floats) }
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn trap(frame: &mut Frame) {
+    let program = cpu::user().program();
     match frame.vector {
-        PAGE_FAULT => page_fault(frame),
-        DONE if frame.is_users() => {
+        PAGE_FAULT => match program {
+            Some(program) => program_fault(frame, program),
+            None => page_fault(frame),
+        },
+        DONE if frame.is_users() && program.is_none() => {
             let result = frame.rax;
             frame.return_to_kernel(result);
         }
@@ -134,12 +167,21 @@ extern "C" fn trap(frame: &mut Frame) {
             machine().serve();
             smp::end_of_interrupt();
         }
-        vector if vector == u64::from(WAKE) => smp::end_of_interrupt(),
+        vector if vector == u64::from(WAKE) || vector == u64::from(TICK) => {
+            smp::end_of_interrupt();
+            // The program's thread looks whether another one's turn has come, or its own end.
+            if let (true, Some(program)) = (frame.is_users(), program) {
+                frame.leave(program);
+            }
+        }
         vector if vector == u64::from(STORM) => {
             storm::strike();
             smp::end_of_interrupt();
         }
         SPURIOUS => {}
+        _ if frame.is_users() && program.is_some() => {
+            frame.leave(program.expect("it was looked at just now"));
+        }
         _ if frame.is_users() => {
             cpu::user().stop(Stop::Exception(frame.vector as u8, Va::new(frame.rip)));
             frame.return_to_kernel(1);
@@ -167,12 +209,7 @@ fn page_fault(frame: &mut Frame) {
         if frame.rflags & INTERRUPTS != 0 {
             port::enable(); // T1
         }
-        let access = match frame.error {
-            error if error & WRITE != 0 => Access::Write,
-            error if error & FETCH != 0 => Access::Execute,
-            _ => Access::Read,
-        };
-        let outcome = crate::memory::manager().fault(space, va, access);
+        let outcome = crate::memory::manager().fault(space, va, frame.access());
         port::disable();
         if is_served(outcome) {
             return;
@@ -187,7 +224,34 @@ fn page_fault(frame: &mut Frame) {
         frame.return_to_kernel(1);
         return;
     }
-    if let Some(rip) = foliant_x86::recover(frame.rip) {
+    kernel_fault(frame, va);
+}
+
+/// The same while the CPU runs a program that answers for itself.
+fn program_fault(frame: &mut Frame, program: &dyn Program) {
+    if frame.error & RESERVED != 0 {
+        crate::panic::exception(frame, "reserved bit set in a page table");
+    }
+    let va = Va::new(fault_address());
+    if va.get() >> 47 == 0 && frame.is_meant() {
+        if frame.rflags & INTERRUPTS != 0 {
+            port::enable(); // T1
+        }
+        let is_served = program.fault(va, frame.access());
+        port::disable();
+        if is_served {
+            return;
+        }
+    }
+    match frame.is_users() {
+        true => frame.leave(program),
+        false => kernel_fault(frame, va),
+    }
+}
+
+/// A fault of the kernel's that nobody served: of a guarded access, or a bug.
+fn kernel_fault(frame: &mut Frame, va: Va) {
+    if let Some(rip) = foliant_x86::recover(frame.rip).or_else(|| reach::recover(frame.rip)) {
         frame.rip = rip;
     } else if !give_up_attempt(frame, va.get()) {
         crate::panic::exception(frame, "page fault in the kernel");

@@ -49,11 +49,34 @@ trap_hop:
     leaq -8(%rax), %rsp
     pushq %rcx
     leaq trap(%rip), %rcx
-    jmp 4f
+    jmp trap_save
 3:  popq %rcx                       # no room: handled here, on the IST stack
     pushq %rcx
     leaq trap_without_stack(%rip), %rcx
-4:  .irp register, rdx, rbx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15
+    jmp trap_save
+
+# A program's call: rcx is where it goes on, r11 its flags. The processor switched neither stack nor GS; interrupts are out.
+.globl call_entry
+call_entry:
+    swapgs
+    movq %rsp, %gs:{call_stack}
+    movq %gs:{user_stack}, %rsp
+    andq $-16, %rsp
+    pushq ${user_data}
+    pushq %gs:{call_stack}
+    pushq %r11
+    pushq ${user_code}
+    pushq %rcx
+    pushq $0
+    pushq ${call_vector}
+    pushq %rax
+    pushq %rcx
+    leaq trap(%rip), %rcx
+    # falls into trap_save
+
+# The stack has rcx, rax, vector and what the processor pushed; rcx is the handler.
+trap_save:
+    .irp register, rdx, rbx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15
     pushq %\register
     .endr
     movq %rsp, %rdi
@@ -120,6 +143,76 @@ user_return:                        # rsp as it was saved, rax the result, all o
     popq %gs:{user_stack}
     popfq
     nop
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+
+# fn enter_ring_3(registers: &Frame, floats: &Floats): the same for a thread of a program, whose registers are all as they are said to be; it
+# comes back when a handler returns to `left_ring_3`, and has said by then where they are kept. Segment registers and bases stay ring 3's.
+.globl enter_ring_3, left_ring_3
+enter_ring_3:
+    pushq %rbp
+    movq %rsp, %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    pushfq
+    cli
+    pushq %gs:{user_stack}
+    movq %rsp, %gs:{user_stack}
+    fxrstorq (%rsi)
+    .irp word, 168, 160, 152, 144, 136      # ss, rsp, rflags, cs, rip
+    pushq \word(%rdi)
+    .endr
+    movq 0(%rdi), %r15
+    movq 8(%rdi), %r14
+    movq 16(%rdi), %r13
+    movq 24(%rdi), %r12
+    movq 32(%rdi), %r11
+    movq 40(%rdi), %r10
+    movq 48(%rdi), %r9
+    movq 56(%rdi), %r8
+    movq 72(%rdi), %rsi
+    movq 80(%rdi), %rbp
+    movq 88(%rdi), %rbx
+    movq 96(%rdi), %rdx
+    movq 104(%rdi), %rcx
+    movq 112(%rdi), %rax
+    movq 64(%rdi), %rdi
+    swapgs
+    iretq
+left_ring_3:                        # rsp as it was saved, all others 0, interrupts off; x87 and SSE hold what the program left
+    fninit
+    fxrstorq fresh_state(%rip)
+    popq %gs:{user_stack}
+    popfq
+    nop
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+
+# fn switch_stack(from: *mut u64, to: u64): goes on where another stack was left; comes back when somebody goes on here. What is kept lies on
+# the stack: registers that a callee keeps. A stack that nobody was on begins with six words and where to go.
+.globl switch_stack
+switch_stack:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
     popq %r15
     popq %r14
     popq %r13

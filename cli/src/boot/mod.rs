@@ -1,9 +1,12 @@
-//! `foliant boot`: the kernel under QEMU.
+//! `foliant boot`: the kernel under QEMU, and programs of Linux on it.
 //!
 //! ```text
 //!   kernel ─▶ --kernel, carried, or built      qemu ─▶ find it, start it, follow its output, end it
-//!        └────────────────┬─────────────────────────────┘
-//!                       run(Options) ─▶ Outcome: how it ended, its reports
+//!        ├────────────────┬─────────────────────────────┤
+//!        │              run(Options) ─▶ Outcome: how it ended, its reports
+//!        └─────────── program::run(Boot) ───────────────┘
+//!                       │          └─▶ words: how the program ended
+//!                       └─▶ pack, loader ─▶ archive: the files that the guest finds
 //! ```
 //!
 //! The kernel gives its verdict by a write to a debug port, and QEMU turns it into an exit status;
@@ -11,11 +14,19 @@
 //!
 //! **Not here**: what the kernel does with its command line (`kernel/`).
 
+mod archive;
+mod calls;
+mod frame;
 mod kernel;
 pub(crate) mod limits;
+mod loader;
+mod pack;
+mod program;
 mod qemu;
+mod words;
 
 pub(crate) use qemu::Ended;
+pub(crate) use words::Counts;
 
 use crate::args::{Board, Boot, Guest, Size};
 use crate::failure::{Done, Failure, print};
@@ -24,7 +35,7 @@ use crate::lab::document as lab_document;
 use crate::lab::show;
 use crate::{document, scenario};
 use foliant_lab::{Parameters, Report, Scenario};
-use foliant_units::Bytes;
+use foliant_units::{Bytes, Order};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +46,8 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const UNFIT: u8 = 3;
 /// Exit code where the guest gave no verdict.
 const NO_VERDICT: u8 = 70;
+/// The kernel's code, and the command's, where it panicked.
+const PANICKED: u8 = 101;
 /// Exit code at the timeout.
 const TIMED_OUT: u8 = 124;
 /// Exit code after Ctrl-C.
@@ -47,6 +60,21 @@ pub(crate) enum Mode {
     Laws,
     Shell,
     Lab(Scenario, Parameters),
+    /// Run a program of Linux.
+    Program(Linux),
+    /// List the calls that programs of Linux may make.
+    Calls,
+}
+
+/// How a program of Linux is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Linux {
+    /// The size of folios for its memory, where one is asked for.
+    folio: Option<Order>,
+    /// Whether the kernel says what it counted.
+    stats: bool,
+    /// How large the archive of its files is.
+    archive: Bytes,
 }
 
 /// One boot.
@@ -65,10 +93,18 @@ impl Options {
             Mode::Laws => "mode=laws".to_owned(),
             Mode::Shell => "mode=shell".to_owned(),
             Mode::Lab(..) => "mode=lab".to_owned(),
+            Mode::Program(_) | Mode::Calls => "mode=linux".to_owned(),
         }];
         if let Mode::Lab(scenario, parameters) = &self.mode {
             words.push(format!("lab={scenario}"));
             words.extend(parameters.words());
+        }
+        if let Mode::Program(linux) = self.mode {
+            words.extend(linux.folio.map(|order| format!("thp={}", order.bytes())));
+            words.extend(linux.stats.then(|| "stats".to_owned()));
+        }
+        if matches!(self.mode, Mode::Calls) {
+            words.push("calls".to_owned());
         }
         if self.guest.xapic {
             words.push("xapic".to_owned());
@@ -94,14 +130,20 @@ impl Options {
     fn memory(&self) -> Bytes {
         let needs = match &self.mode {
             Mode::Lab(scenario, parameters) => scenario.memory(parameters),
-            Mode::Tests | Mode::Laws | Mode::Shell => None,
+            Mode::Program(linux) => {
+                return self.size.memory_or(Some(linux.memory(self.size.memory_or(None))));
+            }
+            Mode::Tests | Mode::Laws | Mode::Shell | Mode::Calls => None,
         };
         let whole = |needs: Bytes| Bytes::new(needs.get().next_multiple_of(1 << 20));
         self.size.memory_or(needs.map(whole))
     }
     /// When to give up.
     pub(crate) fn timeout(&self) -> Option<Duration> {
-        let usual = if matches!(self.mode, Mode::Shell) { None } else { Some(TIMEOUT) };
+        let usual = match self.mode {
+            Mode::Shell | Mode::Program(_) => None,
+            Mode::Tests | Mode::Laws | Mode::Lab(..) | Mode::Calls => Some(TIMEOUT),
+        };
         self.guest.timeout.or(usual)
     }
 }
@@ -164,6 +206,9 @@ impl Ended {
 
 /// `foliant boot`.
 pub(crate) fn command(args: &Boot) -> Done {
+    if !args.command.is_empty() {
+        return program::run(args, &qemu::find()?, std::io::stdin());
+    }
     let mode = match &args.lab {
         Some(name) => {
             let (scenario, parameters) =
@@ -172,9 +217,13 @@ pub(crate) fn command(args: &Boot) -> Done {
         }
         None if args.laws => Mode::Laws,
         None if args.shell => Mode::Shell,
+        None if args.calls => Mode::Calls,
         None => Mode::Tests,
     };
     let options = Options { mode, size: args.size.size(), guest: args.guest.clone() };
+    if args.calls {
+        return calls::list(&options);
+    }
     let timeout = options.timeout();
     if args.lab.is_none() {
         let outcome = run(&options, |line| print(&format!("{line}\n")))?;
@@ -251,10 +300,11 @@ fn source() -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::args::{Args, Command, Form};
 
-    fn options(mode: Mode, xapic: bool) -> Options {
+    pub(super) fn options(mode: Mode, xapic: bool) -> Options {
         let (machine, icount, threads) = (None, false, None);
         let (timeout, kernel) = (None, None);
         Options {
@@ -270,6 +320,73 @@ mod tests {
         let lab = options(Mode::Lab(Scenario::Flush, parameters), true);
         assert_eq!(lab.words(), "mode=lab lab=flush pages=64 grains=1,whole xapic");
         assert_eq!(options(Mode::Laws, false).words(), "mode=laws");
+    }
+
+    #[test]
+    fn the_kernel_is_told_how_a_program_runs() {
+        let program = |folio, stats, archive| {
+            let linux = Linux { folio, stats, archive: Bytes::new(archive) };
+            options(Mode::Program(linux), false)
+        };
+        let order = |bytes: u64| Order::fitting(Bytes::new(bytes));
+        assert_eq!(program(None, false, 0).words(), "mode=linux");
+        assert_eq!(program(Order::new(0), false, 0).words(), "mode=linux thp=4k");
+        assert_eq!(program(order(64 << 10), true, 0).words(), "mode=linux thp=64k stats");
+        assert_eq!(program(order(2 << 20), false, 0).words(), "mode=linux thp=2m");
+        assert_eq!(options(Mode::Calls, true).words(), "mode=linux calls xapic");
+        // What is asked for counts; else what the files need.
+        let mut large = program(None, false, 200 << 20);
+        assert_eq!(large.memory(), Bytes::new(64 << 20));
+        large.size.memory = None;
+        assert_eq!(large.memory(), Bytes::new(800 << 20));
+        assert_eq!(large.timeout(), None);
+    }
+
+    pub(super) fn asked(line: &str) -> Result<Boot, String> {
+        let words: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
+        match Args::of(&words) {
+            Ok(Args { command: Some(Command::Boot(boot)) }) => Ok(boot),
+            Ok(_) => panic!("{line}"),
+            Err(e) => Err(crate::usage::failure(&e, &words).sentence()),
+        }
+    }
+
+    #[test]
+    fn a_program_goes_with_its_own_options_alone() {
+        for (line, words) in [
+            ("foliant boot --laws -- true", "--laws does not go with COMMAND"),
+            ("foliant boot --shell -- true", "--shell does not go with COMMAND"),
+            ("foliant boot --lab flush -- true", "--lab does not go with COMMAND"),
+            ("foliant boot --calls -- true", "--calls does not go with COMMAND"),
+            ("foliant boot --calls --laws", "--calls does not go with --laws"),
+            ("foliant boot --with a", "needs COMMAND"),
+            ("foliant boot --size 64k", "needs COMMAND"),
+            ("foliant boot --stats", "needs COMMAND"),
+            ("foliant boot --calls --stats", "--calls does not go with --stats"),
+            ("foliant boot --json -- true", "--json does not go with COMMAND"),
+            ("foliant boot x=1 -- true", "KEY=VALUE does not go with COMMAND"),
+            ("foliant boot --size 8k -- true", "--size cannot be '8k': use 4k, or a power of two"),
+            ("foliant boot --size 4m -- true", "--size cannot be '4m': use 4k, or a power of two"),
+            ("foliant boot --stats page -- true", "--stats cannot be 'page': use table or json"),
+        ] {
+            let said = asked(line).unwrap_err();
+            assert!(said.contains(words), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_program_s_words_are_its_own() {
+        let boot = asked(
+            "foliant boot --with a b --with c --size 64k --stats --cpus 2 -- ls --with x -- --laws",
+        );
+        let boot = boot.unwrap();
+        assert_eq!(boot.command, ["ls", "--with", "x", "--", "--laws"]);
+        assert_eq!(boot.with, ["a", "b", "c"].map(PathBuf::from));
+        assert_eq!(boot.folio, Order::fitting(Bytes::new(64 << 10)));
+        assert_eq!((boot.stats, boot.size.size().cpus()), (Some(Form::Table), 2));
+        let plain = asked("foliant boot --size 4k --stats json -- true").unwrap();
+        assert_eq!((plain.folio, plain.stats), (Some(Order::BASE), Some(Form::Json)));
+        assert!(asked("foliant boot -- true").unwrap().stats.is_none());
     }
 
     #[test]

@@ -1,17 +1,26 @@
 //! Finding QEMU, starting it, following its output, and ending it in time.
+//!
+//! ```text
+//!   run     the kernel's words   ◀── COM1 ── stdout, line by line (a shell's: as they are)
+//!   stream  the kernel's words   ◀── COM1 ── a file
+//!           a program's streams  ◀─▶ COM2 ── stdin, framed, and stdout
+//!                                ◀── port 0xe9 ── stderr
+//!   both    the verdict          ◀── port 0xf4 ── QEMU's status
+//! ```
 
-use super::{Mode, Options, board};
+use super::{Mode, Options, board, frame};
 use crate::args::{self, Threads};
 use crate::failure::{Done, Failure, why};
 use crate::{progress, shown};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Once, mpsc};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 /// The emulator, where nothing else is named.
@@ -89,9 +98,37 @@ fn threads(cpus: usize, guest: &args::Guest, host: usize) -> Threads {
 
 /// What QEMU is told.
 fn arguments(image: &Path, options: &Options, host: usize) -> Vec<OsString> {
+    let line = match options.mode {
+        // Ctrl-C is the guest's, as every other key but Ctrl-], behind which x ends QEMU.
+        Mode::Shell => "-chardev stdio,id=line,mux=on,signal=off -serial chardev:line -echr 0x1d",
+        _ => "-serial stdio",
+    };
+    // Twice: the second one is for the symbols of traces.
+    [machine(options, host), split(line), booted(image, image, options)].concat()
+}
+
+/// What QEMU is told of a program: the kernel's words go to a file, and its streams to QEMU's own.
+fn streamed(kernel: &Path, files: &Files<'_>, options: &Options, host: usize) -> Vec<OsString> {
+    let mut words = OsString::from("file:");
+    words.push(files.words);
+    let mut lines = vec!["-serial".into(), words];
+    lines.extend(split("-chardev stdio,id=streams,signal=off"));
+    // COM2, also where a machine gives a second `-serial` no port: on microvm.
+    lines.extend(split("-device isa-serial,index=1,chardev=streams"));
+    lines.extend(split("-chardev file,id=errors,path=/dev/stderr"));
+    lines.extend(split("-device isa-debugcon,iobase=0xe9,chardev=errors"));
+    [machine(options, host), lines, booted(kernel, files.archive, options)].concat()
+}
+
+fn split(text: &str) -> Vec<OsString> {
+    text.split(' ').map(OsString::from).collect()
+}
+
+/// The machine.
+fn machine(options: &Options, host: usize) -> Vec<OsString> {
     let (size, guest) = (&options.size, &options.guest);
     let mut words: Vec<OsString> = Vec::new();
-    let mut add = |text: &str| words.extend(text.split(' ').map(OsString::from));
+    let mut add = |text: &str| words.extend(split(text));
     let threads = match threads(size.cpus(), guest, host) {
         Threads::Multi => "multi",
         Threads::Single => "single",
@@ -106,17 +143,13 @@ fn arguments(image: &Path, options: &Options, host: usize) -> Vec<OsString> {
     }
     add(&format!("-smp {} -m {memory}M", size.cpus()));
     add("-nodefaults -display none -no-reboot");
-    match options.mode {
-        // Ctrl-C is the guest's, as every other key but Ctrl-], behind which x ends QEMU.
-        Mode::Shell => {
-            add("-chardev stdio,id=line,mux=on,signal=off -serial chardev:line -echr 0x1d");
-        }
-        _ => add("-serial stdio"),
-    }
-    add("-device isa-debug-exit,iobase=0xf4,iosize=4");
-    let image = image.as_os_str().to_owned();
-    // Twice: the second one is for the symbols of traces.
-    words.extend(["-kernel".into(), image.clone(), "-initrd".into(), image]);
+    words
+}
+
+/// The kernel, the module that its loader gives it, and its words.
+fn booted(kernel: &Path, module: &Path, options: &Options) -> Vec<OsString> {
+    let mut words = split("-device isa-debug-exit,iobase=0xf4,iosize=4");
+    words.extend(["-kernel".into(), kernel.into(), "-initrd".into(), module.into()]);
     words.extend(["-append".into(), options.words().into()]);
     words
 }
@@ -148,27 +181,34 @@ impl Guest {
         late.then_some(Ended::TimedOut)
     }
 
-    /// Follows the output to its end.
-    fn follow(
+    /// Starts it; `timeout` runs from here on.
+    fn start(
+        program: &Path,
+        arguments: Vec<OsString>,
+        [input, output, errors]: [Stdio; 3],
+        timeout: Option<Duration>,
+    ) -> Done<Guest> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(input).stdout(output).stderr(errors);
+        let child = command.spawn().map_err(|e| {
+            let program = shown::path(program);
+            Failure::new(format_args!(
+                "{program} does not start ({}); name QEMU in {VARIABLE}",
+                why(&e)
+            ))
+        })?;
+        Ok(Guest { child, deadline: timeout.map(|time| Instant::now() + time) })
+    }
+
+    /// Follows what it says to its end.
+    fn follow<T>(
         &self,
-        output: ChildStdout,
-        mut line: impl FnMut(&str) -> Done,
+        said: &Receiver<T>,
+        mut hear: impl FnMut(T) -> Done,
     ) -> Done<Option<Ended>> {
-        let (send, receive) = mpsc::channel();
-        // It ends with QEMU, whose output it reads.
-        std::thread::spawn(move || {
-            let mut output = BufReader::new(output);
-            let mut text = Vec::new();
-            while output.read_until(b'\n', &mut text).is_ok_and(|n| n > 0) {
-                if send.send(String::from_utf8_lossy(&text).into_owned()).is_err() {
-                    return;
-                }
-                text.clear();
-            }
-        });
         loop {
-            match receive.recv_timeout(LOOK) {
-                Ok(text) => line(text.trim_end_matches(['\r', '\n']))?,
+            match said.recv_timeout(LOOK) {
+                Ok(piece) => hear(piece)?,
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(None),
             }
@@ -210,6 +250,47 @@ impl Drop for Guest {
     }
 }
 
+/// The lines of an output. The thread ends with QEMU, whose output it reads.
+fn lines(output: ChildStdout) -> Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut text = Vec::new();
+        while output.read_until(b'\n', &mut text).is_ok_and(|n| n > 0) {
+            if send.send(String::from_utf8_lossy(&text).into_owned()).is_err() {
+                return;
+            }
+            text.clear();
+        }
+    });
+    receive
+}
+
+/// A piece of what a program says.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Piece {
+    Output(Vec<u8>),
+    Errors(Vec<u8>),
+}
+
+/// How many pieces wait at most for who reads this command's output.
+const PIECES: usize = 64;
+
+/// Sends on what comes, as it comes. The thread ends with QEMU, whose output it reads.
+fn pump(mut from: impl Read + Send + 'static, to: SyncSender<Piece>, piece: fn(Vec<u8>) -> Piece) {
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 1 << 16];
+        loop {
+            match from.read(&mut bytes) {
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return,
+                Ok(n) if to.send(piece(bytes[..n].to_vec())).is_err() => return,
+                Ok(_) => {}
+            }
+        }
+    });
+}
+
 /// Hands on what comes down a pipe, and what ends a shell behind its end.
 fn feed(mut input: ChildStdin) {
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut input);
@@ -235,23 +316,18 @@ pub(super) fn run(
     if shell && is_typed {
         crate::failure::tell("Ctrl-] and then x ends the guest, whatever it does");
     }
-    let mut command = Command::new(program);
-    command.args(arguments(image, options, host)).stdin(input).stdout(output);
-    let child = command.spawn().map_err(|e| {
-        let program = shown::path(program);
-        Failure::new(format_args!(
-            "{program} does not start ({}); name QEMU in {VARIABLE}",
-            why(&e)
-        ))
-    })?;
-    let deadline = options.timeout().map(|time| Instant::now() + time);
-    let mut guest = Guest { child, deadline };
+    let arguments = arguments(image, options, host);
+    let streams = [input, output, Stdio::inherit()];
+    let mut guest = Guest::start(program, arguments, streams, options.timeout())?;
     if let Some(input) = guest.child.stdin.take() {
         std::thread::spawn(move || feed(input));
     }
     if let Some(output) = guest.child.stdout.take() {
         let spinner = progress::spinner("the kernel runs");
-        let why = guest.follow(output, |text| spinner.suspend(|| line(text)));
+        let why = guest.follow(&lines(output), |text| {
+            let text = text.trim_end_matches(['\r', '\n']);
+            spinner.suspend(|| line(text))
+        });
         spinner.finish_and_clear();
         if let Some(why) = why? {
             return Ok(why);
@@ -260,9 +336,51 @@ pub(super) fn run(
     guest.wait()
 }
 
+/// The files of a guest that runs a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'f> {
+    /// What the guest finds.
+    pub(super) archive: &'f Path,
+    /// Where the kernel's words go.
+    pub(super) words: &'f Path,
+}
+
+/// Runs a guest that runs a program, which reads `input`. `hear` hears what it says.
+pub(super) fn stream(
+    program: &Path,
+    kernel: &Path,
+    files: &Files<'_>,
+    options: &Options,
+    mut input: impl Read + Send + 'static,
+    hear: impl FnMut(Piece) -> Done,
+) -> Done<Ended> {
+    catch_interrupts();
+    let host = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let arguments = streamed(kernel, files, options, host);
+    let streams = [Stdio::piped(), Stdio::piped(), Stdio::piped()];
+    let mut guest = Guest::start(program, arguments, streams, options.timeout())?;
+    if let Some(to) = guest.child.stdin.take() {
+        // It may wait for input when all else has ended, and ends with this command.
+        std::thread::spawn(move || frame::feed(&mut input, to));
+    }
+    let (send, said) = mpsc::sync_channel(PIECES);
+    if let Some(output) = guest.child.stdout.take() {
+        pump(output, send.clone(), Piece::Output);
+    }
+    if let Some(errors) = guest.child.stderr.take() {
+        pump(errors, send.clone(), Piece::Errors);
+    }
+    drop(send); // the end of both is the end
+    match guest.follow(&said, hear)? {
+        Some(why) => Ok(why),
+        None => guest.wait(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boot::tests::options;
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
@@ -280,6 +398,58 @@ mod tests {
             assert_eq!(Ended::of(ExitStatus::from_raw(status << 8)), expect, "{status}");
         }
         assert_eq!(Ended::of(ExitStatus::from_raw(9)), Ended::Killed);
+    }
+
+    #[test]
+    fn a_program_s_streams_go_through_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (archive, words) = (at("archive"), at("words"));
+        std::fs::write(&archive, "070701").unwrap();
+        std::fs::write(at("words.input"), "").unwrap();
+        let files = Files { archive: &archive, words: &words };
+        let fake = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_streams.sh"));
+        let options = options(Mode::Calls, false);
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let input = &b"typed\xff\n"[..];
+        let ended = stream(fake, Path::new("kernel"), &files, &options, input, |piece| {
+            match piece {
+                Piece::Output(bytes) => output.extend(bytes),
+                Piece::Errors(bytes) => errors.extend(bytes),
+            }
+            Ok(())
+        });
+        assert_eq!(ended.unwrap(), Ended::Verdict(0));
+        assert_eq!(std::fs::read(at("words.input")).unwrap(), b"typed\xff\xff\n\xff\0");
+        assert!(std::fs::read_to_string(&words).unwrap().ends_with("\r\nended exit=3\r\n"));
+        assert_eq!(errors, b"an error\xfe");
+        assert_eq!(output.pop(), Some(0xff));
+        let told = String::from_utf8(output).unwrap();
+        for part in [
+            "-M q35,memory-backend=ram".to_owned(),
+            format!("-serial file:{} -chardev stdio,id=streams,signal=off", words.display()),
+            "-device isa-serial,index=1,chardev=streams".to_owned(),
+            "-chardev file,id=errors,path=/dev/stderr".to_owned(),
+            "-device isa-debugcon,iobase=0xe9,chardev=errors".to_owned(),
+            "-device isa-debug-exit,iobase=0xf4,iosize=4".to_owned(),
+            format!("-kernel kernel -initrd {} -append mode=linux", archive.display()),
+        ] {
+            assert!(told.contains(&part), "{part}: {told}");
+        }
+    }
+
+    /// Input that never ends keeps nothing from ending, and neither does a guest that hangs.
+    #[test]
+    fn a_guest_that_hangs_is_ended_whatever_waits_for_input() {
+        let fake = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_streams.sh"));
+        let folder = tempfile::tempdir().unwrap();
+        let words = folder.path().join("words");
+        let files = Files { archive: &words, words: &words };
+        let mut options = options(Mode::Calls, false);
+        options.guest.timeout = Some(Duration::from_millis(100));
+        let (input, _keep) = std::io::pipe().unwrap();
+        let ended = stream(fake, &words, &files, &options, input, |_| Ok(()));
+        assert_eq!(ended.unwrap(), Ended::TimedOut);
     }
 
     #[test]

@@ -137,6 +137,11 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         let name = String::from_utf8_lossy(name).replace('\n', "\\012");
         Self::named(mm, format!("/memfd:{name} (deleted)"), Begins { page, flags, ..Begins::SMALL })
     }
+    /// A file of a file system in memory, of length 0. Lists of areas show where it is.
+    pub fn at_path(mm: &'a Manager<'m, M, P>, path: &[u8]) -> Result<Self, Errno> {
+        let name = String::from_utf8_lossy(path).replace('\n', "\\012");
+        Self::named(mm, name, Begins::SMALL)
+    }
     /// The file behind a shared anonymous mapping, of pages of this size.
     pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {
         let name = if page > PAGE { POOLED } else { "/dev/zero (deleted)" };

@@ -131,6 +131,7 @@ pub use advise::Adviser;
 pub use errno::Errno;
 pub use file::MemoryFile;
 pub use khugepaged::Khugepaged;
+pub use look::MemoryKey;
 pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use segments::{SegmentLimits, SegmentStat, Segments};

@@ -6,9 +6,28 @@ use crate::process::Process;
 use crate::vma::{Marks, Vma};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
+use foliant_units::Frame;
 use linux_raw_sys::general::{MS_ASYNC, MS_INVALIDATE, MS_SYNC};
 
+/// What tells a byte of memory from all others, whichever process names it: of shared memory it is
+/// the same for each that maps it. Whoever waits for a word to change is found by it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MemoryKey {
+    /// Where the record of the object, or of the space, is.
+    of: Frame,
+    at: u64,
+}
+
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+    /// What tells the byte at an address from all others.
+    pub fn key_of(&self, addr: u64) -> MemoryKey {
+        let shared = self.vma(addr).filter(|vma| vma.is_shared());
+        match shared.and_then(|vma| self.views.get(vma.tag.moved)) {
+            Some(view) => MemoryKey { of: view.file.object().frame(), at: view.offset(addr) },
+            None => MemoryKey { of: self.space.frame(), at: addr },
+        }
+    }
+
     /// Whether each page of a range is there. `tell` gets a byte for each, lowest first, and may be
     /// told some before an error.
     pub fn mincore(&self, addr: u64, len: u64, mut tell: impl FnMut(u8)) -> Result<u64, Errno> {

@@ -16,7 +16,7 @@
 //! - A2. Stores before a command are visible before its interrupt: a write of an x2APIC register
 //!   does not wait for them by itself.
 //!
-//! **Not here**: the timer, external interrupts, which CPUs there are.
+//! **Not here**: external interrupts, which CPUs there are, how fast the timer counts.
 #![allow(unsafe_code)]
 
 use crate::control::quiet;
@@ -45,6 +45,11 @@ const COMMAND: usize = 0x300;
 const COMMAND_HIGH: usize = 0x310;
 const CORRECTED: usize = 0x2f0;
 const TIMER: usize = 0x320;
+const TIMER_COUNT: usize = 0x380;
+const TIMER_LEFT: usize = 0x390;
+const TIMER_DIVISOR: usize = 0x3e0;
+/// Each 16th tick of its clock counts.
+const BY_16: u32 = 0b0011;
 const HEAT: usize = 0x330;
 const COUNTERS: usize = 0x340;
 const PIN_0: usize = 0x350;
@@ -186,6 +191,28 @@ impl Apic {
     pub unsafe fn end_of_interrupt(&self) {
         // SAFETY: the caller's promise.
         unsafe { self.write(END_OF_INTERRUPT, 0) };
+    }
+
+    /// Has the controller's timer interrupt the calling CPU with `vector` after so many of its
+    /// ticks, once; 0 stops it.
+    ///
+    /// # Safety
+    /// As for [`id`](Apic::id), and a handler for `vector` stands on this CPU.
+    pub unsafe fn start_timer(&self, vector: u8, ticks: u32) {
+        // SAFETY: the caller's promise; every controller has the timer.
+        unsafe { self.write(TIMER_DIVISOR, BY_16) };
+        // SAFETY: as above.
+        unsafe { self.write(TIMER, vector.into()) };
+        // SAFETY: as above.
+        unsafe { self.write(TIMER_COUNT, ticks) };
+    }
+    /// Ticks until the timer interrupts; 0 where it does not run.
+    ///
+    /// # Safety
+    /// As for [`id`](Apic::id).
+    pub unsafe fn timer_left(&self) -> u32 {
+        // SAFETY: the caller's promise; reading has no effect.
+        unsafe { self.read(TIMER_LEFT) }
     }
 
     /// Interrupts the CPU `to` with `vector`.

@@ -34,8 +34,8 @@
 //!   the same. A marker stays until its page is mapped watched. A page that a handler fills comes
 //!   into the object first, where the area is shared, and is mapped as any page of it then; in a
 //!   private area it is the space's own, and comes where the object does not end before (as J5). A
-//!   fault that was at work when the area was armed may still bring a page of the object, as another
-//!   program may at any time.
+//!   fault that was at work when the area was armed may still bring a page of the object, as
+//!   another program may at any time.
 //!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
 //! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
@@ -270,8 +270,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             VaRange::sized(first, AROUND.bytes()).expect("user addresses end before the last");
         all.intersect(area.range)
     }
-    /// Maps what comes with a read whose own page does not: it lies beyond the end of the object, or
-    /// is told.
+    /// Maps what comes with a read whose own page does not: it lies beyond the end of the object,
+    /// or is told.
     #[inline(never)]
     fn share_around(&self, area: &Area, attached: Attachment<'_>, found: &Found) {
         let around = self.around(area);

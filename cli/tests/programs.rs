@@ -1,0 +1,200 @@
+//! Programs of Linux on the kernel, as they are installed here: what they print and how they end is
+//! what they print and how they end on this host.
+#![cfg(target_os = "linux")]
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// Where a program is, if it and QEMU are installed.
+fn installed(program: &str) -> Option<PathBuf> {
+    let folders: Vec<PathBuf> = std::env::split_paths("/usr/local/bin:/usr/bin:/bin").collect();
+    let found = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|it| it.is_file());
+    for needed in ["qemu-system-x86_64", program] {
+        if found(needed).is_none() {
+            eprintln!("skipped: {needed} is not installed");
+            return None;
+        }
+    }
+    found(program)
+}
+
+/// How a command ended: its code, or 128 and the signal.
+fn code(output: &Output) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    let status = output.status;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+/// Runs a command that reads `input`.
+fn fed(command: &mut Command, input: &[u8]) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let feeder = std::thread::spawn(move || drop(pipe.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    output
+}
+/// `foliant boot` with these words, in a folder.
+fn boot(folder: &Path, words: &[&OsStr], program: &[&OsStr], input: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    command.current_dir(folder).args(["boot", "--timeout", "300"]).args(words);
+    fed(command.arg("--").args(program), input)
+}
+/// Runs a program on the host and on the kernel; both do the same.
+#[track_caller]
+fn same(words: &[&str], program: &Path, arguments: &[&str], input: &[u8]) -> Output {
+    let [here, there] = [(); 2].map(|()| TempDir::new().unwrap());
+    let words = ["--with", "."].iter().chain(words);
+    let words: Vec<&OsStr> = words.map(OsStr::new).collect();
+    let line: Vec<&OsStr> =
+        [program.as_os_str()].into_iter().chain(arguments.iter().map(OsStr::new)).collect();
+    let host = fed(Command::new(program).args(arguments).current_dir(here.path()), input);
+    let ours = boot(there.path(), &words, &line, input);
+    let said = String::from_utf8_lossy(&ours.stderr);
+    assert_eq!(code(&ours), code(&host), "{said}");
+    let (out, expect) = (&ours.stdout, &host.stdout);
+    assert!(out == expect, "{:?}\n{said}", String::from_utf8_lossy(out));
+    ours
+}
+
+#[test]
+fn bytes_go_in_and_out_as_they_are() {
+    let Some(busybox) = installed("busybox") else { return };
+    let all: Vec<u8> = (0..=255u8).cycle().take(20_000).collect();
+    same(&[], &busybox, &["cat"], &all);
+    same(&[], &busybox, &["cat"], b"");
+    same(&["--cpus", "2"], &busybox, &["md5sum"], &all);
+}
+
+#[test]
+fn a_program_ends_as_it_says_or_by_a_signal() {
+    let Some(busybox) = installed("busybox") else { return };
+    for script in ["exit 0", "exit 7", "exit 255", "kill -9 $$", "kill -SEGV $$", "kill $$"] {
+        let ran = same(&["--cpus", "1"], &busybox, &["sh", "-c", script], b"");
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(said.contains("was killed by signal"), script.starts_with("kill"), "{said}");
+    }
+    // What cannot be loaded is said.
+    let folder = TempDir::new().unwrap();
+    let broken = folder.path().join("broken");
+    let mut elf = std::fs::read(&busybox).unwrap();
+    elf.truncate(100);
+    std::fs::write(&broken, elf).unwrap();
+    let is_run = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&broken, is_run).unwrap();
+    let ran = boot(folder.path(), &[], &[OsStr::new("./broken")], b"");
+    assert!(![0, 101].contains(&code(&ran)), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn a_shell_forks_pipes_and_handles_signals() {
+    let Some(busybox) = installed("busybox") else { return };
+    let script = r#"
+        busybox=$0
+        for n in 1 2 3 4; do $busybox seq 1 3000 | $busybox md5sum & done; wait
+        $busybox seq 1 1000 | $busybox awk '{ sum += $1 } END { print sum, NR }'
+        trap 'echo told' USR1; kill -USR1 $$
+        (exit 3); echo $?
+        $busybox yes | $busybox head -n 3
+        echo text > one; ln one two; ln -s two three; $busybox cat three; rm one; cat three
+        mkdir -p a/b; echo x > a/b/c; mv a d; find d | sort; rm -r d; ls d 2>/dev/null; echo $?
+        set -- *; echo $#
+        $busybox sleep 0.05 && echo slept
+        read line; echo "got $line"
+        sh -c 'exit 9' & wait $!; echo $?
+    "#;
+    for cpus in ["1", "4"] {
+        let arguments = ["sh", "-c", script, busybox.to_str().unwrap()];
+        same(&["--cpus", cpus], &busybox, &arguments, b"a line\nanother\n");
+    }
+}
+
+#[test]
+fn a_database_joins_in_memory() {
+    let Some(sqlite) = installed("sqlite3") else { return };
+    let script = "create table t(a, b);
+        with recursive c(x) as (select 1 union all select x + 1 from c where x < 20000)
+            insert into t select x, x * x % 1000 from c;
+        create index i on t(b);
+        select count(*), sum(one.a) from t one join t two on one.b = two.b where one.a < 100;";
+    for size in ["4k", "64k", "2m"] {
+        let ran = same(&["--size", size, "--stats"], &sqlite, &[":memory:", script], b"");
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert!(said.contains("faults"), "{said}");
+    }
+}
+
+#[test]
+fn threads_compress_as_on_the_host() {
+    let Some(xz) = installed("xz") else { return };
+    let mut word = 1u64;
+    let bytes: Vec<u8> = (0..400_000)
+        .map(|_| {
+            word = word.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (word >> 60) as u8
+        })
+        .collect();
+    same(&["--cpus", "2"], &xz, &["-T2", "--block-size=65536", "-c"], &bytes);
+}
+
+#[test]
+fn an_interpreter_runs_with_dicts_and_threads() {
+    let Some(python) = installed("python3") else { return };
+    let find = "import sysconfig; print(sysconfig.get_path('stdlib'))";
+    let found = Command::new(&python).args(["-c", find]).output().unwrap();
+    let library = String::from_utf8(found.stdout).unwrap();
+    let script = "
+import threading
+table = {n: str(n * n) for n in range(20000)}
+sums = []
+def add(count):
+    sums.append(sum(int(table[n]) for n in range(count)))
+threads = [threading.Thread(target=add, args=(500 * n,)) for n in range(1, 9)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(table), sorted(sums))
+";
+    let words = ["--cpus", "4", "--with", library.trim(), "--memory", "1g"];
+    same(&words, &python, &["-c", script], b"");
+}
+
+#[test]
+fn a_compiler_makes_the_object_that_it_makes_here() {
+    let (Some(gcc), Some(busybox)) = (installed("gcc"), installed("busybox")) else { return };
+    let folder = TempDir::new().unwrap();
+    let source = folder.path().join("hello.c");
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n\
+        int sum(int n) { int s = 0; for (int i = 0; i < n; i++) s += i * i; return s; }\n\
+        int main(int c, char **v) { printf(\"%d %s\\n\", sum(c), v[0]); return abs(-c); }\n";
+    std::fs::write(&source, text).unwrap();
+    let run = |arguments: &[&str]| {
+        let output =
+            Command::new(&gcc).args(arguments).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["-O2", "-c", "hello.c", "-o", "hello.o"]);
+    let expect = std::fs::read(folder.path().join("hello.o")).unwrap();
+    std::fs::remove_file(folder.path().join("hello.o")).unwrap();
+    let (passes, assembler) = (run(&["-print-prog-name=cc1"]), run(&["-print-prog-name=as"]));
+    let assembler = installed(assembler.trim()).unwrap_or(assembler.trim().into());
+    let headers = run(&["-O2", "-M", "hello.c"]);
+    let headers = headers.split_whitespace().filter(|word| word.starts_with('/'));
+    let mut words = vec!["--memory".into(), "1g".into(), "--cpus".into(), "2".into()];
+    let files = [passes.trim().into(), assembler.display().to_string(), "hello.c".into()];
+    for file in files.into_iter().chain(headers.map(str::to_owned)) {
+        words.extend(["--with".to_owned(), file]);
+    }
+    words.extend(["--with".into(), gcc.display().to_string()]);
+    let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    let script = format!("{} -O2 -c hello.c -o hello.o && cat hello.o", gcc.display());
+    let line = [busybox.as_os_str(), "sh".as_ref(), "-c".as_ref(), script.as_ref()];
+    let ours = boot(folder.path(), &words, &line, b"");
+    let said = String::from_utf8_lossy(&ours.stderr);
+    assert_eq!(code(&ours), 0, "{said}");
+    assert!(ours.stdout == expect, "{} bytes, not {}\n{said}", ours.stdout.len(), expect.len());
+}

@@ -1,0 +1,379 @@
+//! Calls about opened files: their bytes and their descriptors.
+
+use super::super::content::Content;
+use super::super::opened::{Buffer, DESCRIPTORS_MAX, Descriptor, From, Opened};
+use super::super::pipe::{End, Pipe};
+use super::super::process::Member;
+use super::super::sched;
+use super::super::signal::{CUT, Info};
+use super::super::thread::Thread;
+use super::super::{clock, names, user, world};
+use super::Answer;
+use super::numbers::CLOSE_RANGE_CLOEXEC;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use foliant_files::{Last, NodeId};
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{EBADF, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
+use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
+use linux_raw_sys::general::{
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
+    FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK, O_RDONLY, O_TRUNC,
+    O_WRONLY, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, S_IFIFO, SIGPIPE, iovec, pollfd,
+};
+use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
+
+type Six = [u64; 6];
+
+/// Nanoseconds after which descriptors are looked at again.
+const LOOK: u64 = 1_000_000;
+/// Buffers of a call, at most.
+const BUFFERS_MAX: u64 = 1024;
+
+pub(super) fn opened(thread: &Arc<Thread>, number: u64) -> Result<Arc<Opened>, Errno> {
+    Ok(thread.process.descriptors.lock().get(number)?.opened.clone())
+}
+/// An offset of a `pread` or `pwrite`.
+fn offset(offset: u64) -> Result<From, Errno> {
+    i64::try_from(offset).map(|_| From::Offset(offset)).map_err(|_| Errno(EINVAL))
+}
+
+pub(super) fn read(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer {
+    opened(thread, number)?.read(From::Position, Buffer { at, bytes })
+}
+pub(super) fn write(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer {
+    told(thread, opened(thread, number)?.write(From::Position, Buffer { at, bytes }))
+}
+/// A write that nobody will read is a signal, too.
+fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
+    if answer == Err(Errno(EPIPE)) {
+        let own: Arc<dyn Member> = thread.clone();
+        thread.process.send_to(&own, Info::sent(SIGPIPE, 0, thread.process.id));
+    }
+    answer
+}
+pub(super) fn pread64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
+    opened(thread, number)?.read(offset(from)?, Buffer { at, bytes })
+}
+pub(super) fn pwrite64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
+    opened(thread, number)?.write(offset(from)?, Buffer { at, bytes })
+}
+
+/// Carries a transfer out buffer by buffer, up to the first that is not filled.
+fn each_buffer(
+    (at, count): (u64, u64),
+    from: Option<u64>,
+    mut one: impl FnMut(From, Buffer) -> Answer,
+) -> Answer {
+    if count > BUFFERS_MAX {
+        return Err(Errno(EINVAL));
+    }
+    let size = size_of::<iovec>() as u64;
+    let buffers = (0..count).map(|nth| {
+        let it: iovec = user::get(at.wrapping_add(nth * size))?;
+        Ok(Buffer { at: it.iov_base as u64, bytes: it.iov_len })
+    });
+    let buffers: Vec<Buffer> = buffers.collect::<Result<_, Errno>>()?;
+    if buffers.iter().any(|buffer| buffer.bytes > i64::MAX as u64) {
+        return Err(Errno(EINVAL));
+    }
+    let mut done = 0;
+    for buffer in buffers {
+        let place = match from {
+            Some(from) => offset(from.wrapping_add(done))?,
+            None => From::Position,
+        };
+        match one(place, buffer) {
+            Ok(moved) if moved < buffer.bytes => return Ok(done + moved),
+            Ok(moved) => done += moved,
+            Err(why) if done == 0 => return Err(why),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+pub(super) fn readv(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    each_buffer((at, count), None, |from, buffer| opened.read(from, buffer))
+}
+pub(super) fn writev(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    told(thread, each_buffer((at, count), None, |from, buffer| opened.write(from, buffer)))
+}
+pub(super) fn preadv(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    each_buffer((at, count), Some(from), |from, buffer| opened.read(from, buffer))
+}
+pub(super) fn pwritev(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    each_buffer((at, count), Some(from), |from, buffer| opened.write(from, buffer))
+}
+
+pub(super) fn lseek(thread: &Arc<Thread>, [number, by, whence, ..]: Six) -> Answer {
+    opened(thread, number)?.seek(by as i64, whence as u32)
+}
+/// Everything is in memory: nothing is to be written elsewhere.
+pub(super) fn fsync(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
+    match opened(thread, number)?.content() {
+        Ok(Content::Stream(_)) => Err(Errno(EINVAL)),
+        Ok(_) | Err(Errno(EISDIR)) => Ok(0),
+        Err(why) => Err(why),
+    }
+}
+pub(super) fn sync(_: &Arc<Thread>, _: Six) -> Answer {
+    Ok(0)
+}
+pub(super) fn fadvise64(thread: &Arc<Thread>, [number, _, _, advice, ..]: Six) -> Answer {
+    match opened(thread, number)?.content() {
+        Ok(Content::Stream(_)) => Err(Errno(ESPIPE)),
+        _ if advice > 5 => Err(Errno(EINVAL)),
+        _ => Ok(0),
+    }
+}
+/// One process has nobody to wait for.
+pub(super) fn flock(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
+    opened(thread, number).map(|_| 0)
+}
+
+/// Gives a file another length.
+fn set_length(node: NodeId, bytes: u64) -> Answer {
+    let bytes = i64::try_from(bytes).map_err(|_| Errno(EINVAL))?;
+    if world().files.read().is_folder(node) {
+        return Err(Errno(EISDIR));
+    }
+    let file = world().in_memory(node)?.ok_or(Errno(EINVAL))?;
+    {
+        let _changes = file.changes.lock();
+        file.file.ftruncate(bytes)?;
+    }
+    names::note_written(node);
+    Ok(0)
+}
+pub(super) fn ftruncate(thread: &Arc<Thread>, [number, bytes, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    if !opened.may_write() {
+        return Err(Errno(EINVAL));
+    }
+    set_length(opened.node, bytes)
+}
+pub(super) fn truncate(thread: &Arc<Thread>, [path, bytes, ..]: Six) -> Answer {
+    let path = user::get_path(path)?;
+    set_length(thread.process.walk(thread.process.folder(), &path, Last::Follow)?, bytes)
+}
+pub(super) fn fallocate(thread: &Arc<Thread>, [number, mode, from, bytes, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    if !opened.may_write() {
+        return Err(Errno(EBADF));
+    }
+    if let Content::Stream(_) = opened.content()? {
+        return Err(Errno(ESPIPE));
+    }
+    let file = world().in_memory(opened.node)?.ok_or(Errno(ENODEV))?;
+    let _changes = file.changes.lock();
+    file.file.fallocate(mode as u32, from as i64, bytes as i64)
+}
+
+pub(super) fn close(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
+    let closed = thread.process.descriptors.lock().take(number)?;
+    drop(closed);
+    Ok(0)
+}
+pub(super) fn close_range(thread: &Arc<Thread>, [first, last, flags, ..]: Six) -> Answer {
+    let (first, last) = (u64::from(first as u32), u64::from(last as u32));
+    if first > last || flags & !u64::from(CLOSE_RANGE_CLOEXEC) != 0 {
+        return Err(Errno(EINVAL));
+    }
+    for number in first..=last.min(DESCRIPTORS_MAX as u64) {
+        let mut all = thread.process.descriptors.lock();
+        if flags != 0 {
+            if let Ok(it) = all.get_mut(number) {
+                it.closes = true;
+            }
+            continue;
+        }
+        let closed = all.take(number);
+        drop(all);
+        drop(closed);
+    }
+    Ok(0)
+}
+pub(super) fn dup(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
+    let mut all = thread.process.descriptors.lock();
+    let opened = all.get(number)?.opened.clone();
+    all.add(0, Descriptor { opened, closes: false })
+}
+pub(super) fn dup2(thread: &Arc<Thread>, [number, to, ..]: Six) -> Answer {
+    if number as u32 == to as u32 {
+        return opened(thread, number).map(|_| u64::from(to as u32));
+    }
+    dup3(thread, [number, to, 0, 0, 0, 0])
+}
+pub(super) fn dup3(thread: &Arc<Thread>, [number, to, flags, ..]: Six) -> Answer {
+    let to = to as u32 as usize;
+    if number as u32 as usize == to || flags & !u64::from(O_CLOEXEC) != 0 {
+        return Err(Errno(EINVAL));
+    }
+    if to >= DESCRIPTORS_MAX {
+        return Err(Errno(EBADF));
+    }
+    let mut all = thread.process.descriptors.lock();
+    let opened = all.get(number)?.opened.clone();
+    let closed = all.set(to, Some(Descriptor { opened, closes: flags != 0 }));
+    drop(all);
+    drop(closed);
+    Ok(to as u64)
+}
+
+pub(super) fn fcntl(thread: &Arc<Thread>, [number, command, argument, ..]: Six) -> Answer {
+    let mut all = thread.process.descriptors.lock();
+    let it = all.get_mut(number)?;
+    match command as u32 {
+        F_DUPFD | F_DUPFD_CLOEXEC => {
+            if argument >= DESCRIPTORS_MAX as u64 {
+                return Err(Errno(EINVAL));
+            }
+            let closes = command as u32 == F_DUPFD_CLOEXEC;
+            let opened = it.opened.clone();
+            all.add(argument, Descriptor { opened, closes })
+        }
+        F_GETFD => Ok(if it.closes { FD_CLOEXEC.into() } else { 0 }),
+        F_SETFD => {
+            it.closes = argument & u64::from(FD_CLOEXEC) != 0;
+            Ok(0)
+        }
+        F_GETFL => Ok((it.opened.flags() & !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC)).into()),
+        F_SETFL => {
+            let changes = O_APPEND | O_NONBLOCK;
+            let kept = it.opened.flags() & !changes;
+            it.opened.set_flags(kept | argument as u32 & changes);
+            Ok(0)
+        }
+        // One process has nobody to wait for.
+        F_SETLK | F_SETLKW | F_GETLK => Ok(0),
+        command @ (F_ADD_SEALS | F_GET_SEALS) => {
+            let opened = it.opened.clone();
+            drop(all);
+            let Content::Memory(bytes) = opened.content()? else { return Err(Errno(EINVAL)) };
+            match command {
+                F_GET_SEALS => Ok(bytes.file.seals().into()),
+                _ if !opened.may_write() => Err(Errno::PERM),
+                _ => bytes.file.add_seals(argument as u32),
+            }
+        }
+        _ => Err(Errno(EINVAL)),
+    }
+}
+
+/// No file here is a terminal.
+pub(super) fn ioctl(thread: &Arc<Thread>, [number, request, at, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    match (request as u32, opened.content()) {
+        (FIONREAD, Ok(Content::Pipe(pipe))) => user::put(at, &(pipe.len() as u32)).map(|()| 0),
+        (FIONBIO, _) => {
+            let is_on = user::get::<u32>(at)? != 0;
+            let flags = opened.flags() & !O_NONBLOCK;
+            opened.set_flags(flags | if is_on { O_NONBLOCK } else { 0 });
+            Ok(0)
+        }
+        (FIOCLEX | FIONCLEX, _) => {
+            thread.process.descriptors.lock().get_mut(number)?.closes = request as u32 == FIOCLEX;
+            Ok(0)
+        }
+        _ => Err(Errno(ENOTTY)),
+    }
+}
+
+/// Waits until a descriptor is ready; those that are no streams always are.
+pub(super) fn poll(thread: &Arc<Thread>, [at, count, limit, ..]: Six) -> Answer {
+    if count > DESCRIPTORS_MAX as u64 {
+        return Err(Errno(EINVAL));
+    }
+    let size = size_of::<pollfd>() as u64;
+    let place = |nth: u64| at.wrapping_add(nth * size);
+    let mut all: Vec<pollfd> =
+        (0..count).map(|nth| user::get(place(nth))).collect::<Result<_, Errno>>()?;
+    wait_ready(thread, &mut all, super::time::deadline(limit as i32), place)
+}
+pub(super) fn ppoll(thread: &Arc<Thread>, [at, count, limit, mask, size, _]: Six) -> Answer {
+    if count > DESCRIPTORS_MAX as u64 || mask != 0 && size != 8 {
+        return Err(Errno(EINVAL));
+    }
+    let size = size_of::<pollfd>() as u64;
+    let place = |nth: u64| at.wrapping_add(nth * size);
+    let mut all: Vec<pollfd> =
+        (0..count).map(|nth| user::get(place(nth))).collect::<Result<_, Errno>>()?;
+    let until = super::time::limit(limit)?;
+    if mask != 0 {
+        let mask: u64 = user::get(mask)?;
+        thread.signals.before.set(Some(thread.signals.blocked()));
+        thread.signals.block(mask);
+    }
+    wait_ready(thread, &mut all, until, place)
+}
+/// Looks at descriptors until one of them is ready.
+fn wait_ready(
+    thread: &Arc<Thread>,
+    all: &mut [pollfd],
+    until: Option<u64>,
+    place: impl Fn(u64) -> u64,
+) -> Answer {
+    loop {
+        let mut ready = 0;
+        for it in all.iter_mut() {
+            it.revents = ready_of(thread, it);
+            ready += u64::from(it.revents != 0);
+        }
+        if ready > 0 || super::time::is_over(until) {
+            for (nth, it) in all.iter().enumerate() {
+                user::put(place(nth as u64), it)?;
+            }
+            return Ok(ready);
+        }
+        let next = clock::uptime() + LOOK;
+        sched::sleep(until.map_or(next, |until| until.min(next))).map_err(|_| CUT)?;
+    }
+}
+fn ready_of(thread: &Arc<Thread>, it: &pollfd) -> i16 {
+    if it.fd < 0 {
+        return 0;
+    }
+    let Ok(opened) = opened(thread, it.fd as u64) else { return POLLNVAL as i16 };
+    let asked = it.events & (POLLIN | POLLOUT) as i16;
+    let of = |is_ready: bool, flag: u32| if is_ready { asked & flag as i16 } else { 0 };
+    match opened.content() {
+        Ok(Content::Stream(stream)) => of(stream.is_ready(), POLLIN) | of(true, POLLOUT),
+        Ok(Content::Pipe(pipe)) if opened.may_read() => {
+            let (is_ready, is_over) = pipe.is_ready(End::Reads);
+            of(is_ready, POLLIN) | if is_over { POLLHUP as i16 } else { 0 }
+        }
+        Ok(Content::Pipe(pipe)) => {
+            let (is_ready, is_over) = pipe.is_ready(End::Writes);
+            of(is_ready, POLLOUT) | if is_over { POLLERR as i16 } else { 0 }
+        }
+        _ => asked,
+    }
+}
+
+pub(super) fn pipe(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
+    pipe2(thread, [at, 0, 0, 0, 0, 0])
+}
+pub(super) fn pipe2(thread: &Arc<Thread>, [at, flags, ..]: Six) -> Answer {
+    let flags = flags as u32;
+    if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let content = Content::Pipe(Pipe::new());
+    let node = world().files.write().make_unnamed(S_IFIFO | 0o600, content, clock::now());
+    let kept = flags & O_NONBLOCK;
+    let ends = [O_RDONLY, O_WRONLY].map(|way| Opened::of(node, way | kept));
+    let [reads, writes] = ends;
+    let closes = flags & O_CLOEXEC != 0;
+    let mut numbers = [0u32; 2];
+    for (number, opened) in numbers.iter_mut().zip([reads?, writes?]) {
+        let added = thread.process.descriptors.lock().add(0, Descriptor { opened, closes })?;
+        *number = added as u32;
+    }
+    let words = u64::from(numbers[0]) | u64::from(numbers[1]) << 32;
+    user::put(at, &words).map(|()| 0)
+}

@@ -1,0 +1,111 @@
+//! Calls about memory: arguments go on to `foliant-linux`.
+
+use super::super::content::{Bytes, Content};
+use super::super::opened::{Descriptor, Opened};
+use super::super::thread::Thread;
+use super::super::{File, clock, user, world};
+use super::Answer;
+use crate::memory::manager;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV};
+use linux_raw_sys::general::{
+    MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, MFD_CLOEXEC, O_RDWR, PROT_WRITE, S_IFREG,
+};
+
+type Six = [u64; 6];
+
+pub(super) fn brk(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
+    Ok(thread.process.with_memory_alone(|memory| memory.brk(at)))
+}
+pub(super) fn mmap(
+    thread: &Arc<Thread>,
+    [at, bytes, rights, flags, number, offset]: Six,
+) -> Answer {
+    let (rights, flags) = (rights as u32, flags as u32);
+    let mut file = None;
+    if flags & MAP_ANONYMOUS == 0 {
+        let opened = thread.process.descriptors.lock().get(number)?.opened.clone();
+        if !opened.may_read() {
+            let is_closed = !opened.may_write();
+            return Err(Errno(if is_closed { EBADF } else { EACCES }));
+        }
+        if flags & MAP_TYPE != MAP_PRIVATE && rights & PROT_WRITE != 0 && !opened.may_write() {
+            return Err(Errno(EACCES));
+        }
+        if world().files.read().is_folder(opened.node) {
+            return Err(Errno(ENODEV));
+        }
+        file = match world().in_memory(opened.node)? {
+            Some(bytes) => Some(bytes),
+            None => return map_device(thread, &opened, [at, bytes, rights.into(), flags.into()]),
+        };
+    }
+    let file = file.as_ref().map(|bytes| &bytes.file);
+    thread.process.with_memory_alone(|memory| memory.mmap(at, bytes, rights, flags, file, offset))
+}
+/// A device of zeros is anonymous memory; others cannot be mapped.
+fn map_device(thread: &Thread, opened: &Opened, [at, bytes, rights, flags]: [u64; 4]) -> Answer {
+    use super::super::content::Device;
+    if !matches!(opened.content()?, Content::Device(Device::Zero)) {
+        return Err(Errno(ENODEV));
+    }
+    let (rights, flags) = (rights as u32, flags as u32 | MAP_ANONYMOUS);
+    thread.process.with_memory_alone(|memory| memory.mmap(at, bytes, rights, flags, None, 0))
+}
+pub(super) fn munmap(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.munmap(at, bytes))
+}
+pub(super) fn mprotect(thread: &Arc<Thread>, [at, bytes, rights, ..]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.mprotect(at, bytes, rights as u32))
+}
+pub(super) fn mremap(thread: &Arc<Thread>, [at, old, new, flags, to, _]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.mremap(at, old, new, flags as u32, to))
+}
+pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.madvise(at, bytes, advice as u32))
+}
+pub(super) fn mseal(thread: &Arc<Thread>, [at, bytes, flags, ..]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.mseal(at, bytes, flags))
+}
+pub(super) fn msync(thread: &Arc<Thread>, [at, bytes, flags, ..]: Six) -> Answer {
+    thread.process.with_memory(|memory| memory.msync(at, bytes, flags as u32))
+}
+pub(super) fn mincore(thread: &Arc<Thread>, [at, bytes, into, ..]: Six) -> Answer {
+    // What is told is put where the program wants it when its memory is let go of.
+    let mut told = Vec::new();
+    let answer =
+        thread.process.with_memory(|memory| memory.mincore(at, bytes, |byte| told.push(byte)));
+    user::put_bytes(into, &told)?;
+    answer
+}
+pub(super) fn mlock(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.mlock(at, bytes))
+}
+pub(super) fn mlock2(thread: &Arc<Thread>, [at, bytes, flags, ..]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.mlock2(at, bytes, flags as u32))
+}
+pub(super) fn munlock(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.munlock(at, bytes))
+}
+pub(super) fn mlockall(thread: &Arc<Thread>, [flags, ..]: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.mlockall(flags as u32))
+}
+pub(super) fn munlockall(thread: &Arc<Thread>, _: Six) -> Answer {
+    thread.process.with_memory_alone(|memory| memory.munlockall())
+}
+
+pub(super) fn memfd_create(thread: &Arc<Thread>, [name, flags, ..]: Six) -> Answer {
+    let flags = flags as u32;
+    let name = user::get_text(name, 250).map_err(|why| match why {
+        Errno(linux_raw_sys::errno::ENAMETOOLONG) => Errno(EINVAL),
+        why => why,
+    })?;
+    let file = File::memfd(manager(), &name, flags)?;
+    let content = Content::Memory(Bytes::of(file));
+    let node = world().files.write().make_unnamed(S_IFREG | 0o777, content, clock::now());
+    let opened = Opened::of(node, O_RDWR)?;
+    let closes = flags & MFD_CLOEXEC != 0;
+    thread.process.descriptors.lock().add(0, Descriptor { opened, closes })
+}

@@ -1,0 +1,241 @@
+//! The table of Linux's calls.
+//!
+//! ```text
+//!   rax: number, rdi rsi rdx r10 r8 r9: arguments ─▶ table ─▶ memory · bytes · paths · process · signals · time · system
+//!                                              rax: result, or minus the error ◀─┘
+//! ```
+//!
+//! **Not here**: what memory calls mean (`foliant-linux`).
+
+mod bytes;
+mod memory;
+mod names;
+mod numbers;
+mod paths;
+mod process;
+mod signals;
+mod system;
+mod time;
+
+use super::signal::CUT;
+use super::thread::Thread;
+use super::world;
+use crate::memory::manager;
+use crate::say;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+use foliant_files::Refused;
+use foliant_linux::Errno;
+use linux_raw_sys::general::*;
+
+/// What a call answers.
+type Answer = Result<u64, Errno>;
+/// A call: the thread that makes it, and its arguments.
+type Call = fn(&Arc<Thread>, [u64; 6]) -> Answer;
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// The call of a number.
+#[allow(non_upper_case_globals)] // the numbers' names are Linux's
+fn find(number: u32) -> Option<Call> {
+    Some(match number {
+        __NR_brk => memory::brk,
+        __NR_madvise => memory::madvise,
+        __NR_memfd_create => memory::memfd_create,
+        __NR_mincore => memory::mincore,
+        __NR_mlock => memory::mlock,
+        __NR_mlock2 => memory::mlock2,
+        __NR_mlockall => memory::mlockall,
+        __NR_mmap => memory::mmap,
+        __NR_mprotect => memory::mprotect,
+        __NR_mremap => memory::mremap,
+        __NR_mseal => memory::mseal,
+        __NR_msync => memory::msync,
+        __NR_munlock => memory::munlock,
+        __NR_munlockall => memory::munlockall,
+        __NR_munmap => memory::munmap,
+
+        __NR_close => bytes::close,
+        __NR_close_range => bytes::close_range,
+        __NR_dup => bytes::dup,
+        __NR_dup2 => bytes::dup2,
+        __NR_dup3 => bytes::dup3,
+        __NR_fadvise64 => bytes::fadvise64,
+        __NR_fallocate => bytes::fallocate,
+        __NR_fcntl => bytes::fcntl,
+        __NR_fdatasync | __NR_fsync => bytes::fsync,
+        __NR_flock => bytes::flock,
+        __NR_ftruncate => bytes::ftruncate,
+        __NR_ioctl => bytes::ioctl,
+        __NR_lseek => bytes::lseek,
+        __NR_pipe => bytes::pipe,
+        __NR_pipe2 => bytes::pipe2,
+        __NR_poll => bytes::poll,
+        __NR_ppoll => bytes::ppoll,
+        __NR_pread64 => bytes::pread64,
+        __NR_preadv => bytes::preadv,
+        __NR_pwrite64 => bytes::pwrite64,
+        __NR_pwritev => bytes::pwritev,
+        __NR_read => bytes::read,
+        __NR_readv => bytes::readv,
+        __NR_sync => bytes::sync,
+        __NR_truncate => bytes::truncate,
+        __NR_write => bytes::write,
+        __NR_writev => bytes::writev,
+
+        __NR_access => paths::access,
+        __NR_chdir => paths::chdir,
+        __NR_chmod => paths::chmod,
+        __NR_creat => paths::creat,
+        __NR_faccessat => paths::faccessat,
+        __NR_faccessat2 => paths::faccessat2,
+        __NR_fchdir => paths::fchdir,
+        __NR_fchmod => paths::fchmod,
+        __NR_fchmodat => paths::fchmodat,
+        __NR_fchown => paths::fchown,
+        __NR_fchownat => paths::fchownat,
+        __NR_fstat => paths::fstat,
+        __NR_fstatfs => paths::fstatfs,
+        __NR_getcwd => paths::getcwd,
+        __NR_getdents64 => paths::getdents64,
+        __NR_link => paths::link,
+        __NR_linkat => paths::linkat,
+        __NR_lstat => paths::lstat,
+        __NR_mkdir => paths::mkdir,
+        __NR_mkdirat => paths::mkdirat,
+        __NR_newfstatat => paths::newfstatat,
+        __NR_open => paths::open,
+        __NR_openat => paths::openat,
+        __NR_readlink => paths::readlink,
+        __NR_readlinkat => paths::readlinkat,
+        __NR_rename => paths::rename,
+        __NR_renameat => paths::renameat,
+        __NR_renameat2 => paths::renameat2,
+        __NR_rmdir => paths::rmdir,
+        __NR_stat => paths::stat,
+        __NR_statfs => paths::statfs,
+        __NR_statx => paths::statx,
+        __NR_symlink => paths::symlink,
+        __NR_symlinkat => paths::symlinkat,
+        __NR_umask => paths::umask,
+        __NR_unlink => paths::unlink,
+        __NR_unlinkat => paths::unlinkat,
+        __NR_utimensat => paths::utimensat,
+
+        __NR_arch_prctl => process::arch_prctl,
+        __NR_execve => process::execve,
+        __NR_clone => process::clone,
+        __NR_clone3 => process::clone3,
+        __NR_exit => process::exit,
+        __NR_exit_group => process::exit_group,
+        __NR_fork => process::fork,
+        __NR_vfork => process::vfork,
+        __NR_wait4 => process::wait4,
+        __NR_waitid => process::waitid,
+        __NR_futex => process::futex,
+        __NR_getegid | __NR_geteuid | __NR_getgid | __NR_getuid => process::zero,
+        __NR_getpgid => process::getpgid,
+        __NR_getpgrp => process::getpgrp,
+        __NR_getpid => process::getpid,
+        __NR_getppid => process::getppid,
+        __NR_getsid => process::getsid,
+        __NR_gettid => process::gettid,
+        __NR_setpgid => process::setpgid,
+        __NR_setsid => process::setsid,
+        __NR_prctl => process::prctl,
+        __NR_set_robust_list => process::set_robust_list,
+        __NR_set_tid_address => process::set_tid_address,
+
+        __NR_kill => signals::kill,
+        __NR_pause => signals::pause,
+        __NR_rt_sigpending => signals::rt_sigpending,
+        __NR_rt_sigreturn => signals::rt_sigreturn,
+        __NR_rt_sigsuspend => signals::rt_sigsuspend,
+        __NR_rt_sigtimedwait => signals::rt_sigtimedwait,
+        __NR_tkill => signals::tkill,
+        __NR_rt_sigaction => signals::rt_sigaction,
+        __NR_rt_sigprocmask => signals::rt_sigprocmask,
+        __NR_sigaltstack => signals::sigaltstack,
+        __NR_tgkill => signals::tgkill,
+
+        __NR_clock_getres => time::clock_getres,
+        __NR_clock_gettime => time::clock_gettime,
+        __NR_clock_nanosleep => time::clock_nanosleep,
+        __NR_gettimeofday => time::gettimeofday,
+        __NR_nanosleep => time::nanosleep,
+        __NR_time => time::time,
+        __NR_times => time::times,
+
+        __NR_getcpu => system::getcpu,
+        __NR_getgroups => process::zero,
+        __NR_getrandom => system::getrandom,
+        __NR_getrlimit => system::getrlimit,
+        __NR_getrusage => system::getrusage,
+        __NR_prlimit64 => system::prlimit64,
+        __NR_sched_getaffinity => system::sched_getaffinity,
+        __NR_sched_setaffinity => system::sched_setaffinity,
+        __NR_sched_yield => system::sched_yield,
+        __NR_sysinfo => system::sysinfo,
+        __NR_uname => system::uname,
+        _ => return None,
+    })
+}
+
+/// Carries out the call that a thread left ring 3 for.
+pub(super) fn answer(thread: &Arc<Thread>) {
+    let asked = thread.registers();
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    // A program that begins has other registers, and no result goes there.
+    thread.set_registers(|registers| registers.rax = 0);
+    let arguments = [asked.rdi, asked.rsi, asked.rdx, asked.r10, asked.r8, asked.r9];
+    let found = u32::try_from(asked.rax).ok().and_then(find);
+    let answer = match found {
+        Some(call) => call(thread, arguments),
+        None => {
+            note_missing(asked.rax);
+            Err(Errno::NOSYS)
+        }
+    };
+    match answer {
+        Ok(0) => {}
+        Ok(result) => thread.set_registers(|registers| registers.rax = result),
+        Err(CUT) => thread.cut.set(Some(asked.rax)),
+        Err(why) => thread.set_registers(|registers| registers.rax = why.word()),
+    }
+}
+
+/// Names a call that is not there, once (linux::N2).
+fn note_missing(number: u64) {
+    if world().missing.lock().insert(number) {
+        say!("missing call {number} {}", names::of(number));
+    }
+}
+
+/// Says of each call whether it is there.
+pub(super) fn list() {
+    for (number, name) in names::all() {
+        let is = if find(number).is_some() { "there" } else { "missing" };
+        say!("call {number} {name} {is}");
+    }
+}
+
+/// What programs did to memory, as JSON.
+pub(super) fn statistics() -> String {
+    use foliant::Event;
+    let total = |event| manager().total(event);
+    let memory = manager().memory();
+    let calls = CALLS.load(Ordering::Relaxed);
+    let faults = total(Event::Fault);
+    let tables = total(Event::TableMade);
+    format!(
+        "{{\"calls\":{calls},\"faults\":{faults},\"tables\":{tables},\"managed\":{},\"free\":{}}}",
+        memory.managed.get(),
+        memory.free.get()
+    )
+}
+
+fn refused(why: Refused) -> Errno {
+    Errno(why.errno())
+}

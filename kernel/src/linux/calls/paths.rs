@@ -1,0 +1,457 @@
+//! Calls about names of files, and what is known of a file.
+
+use super::super::content::Content;
+use super::super::opened::{Descriptor, Opened};
+use super::super::process::Process;
+use super::super::thread::Thread;
+use super::super::{clock, names, user, world};
+use super::{Answer, refused};
+use crate::memory::manager;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use foliant_files::{Body, Facts, Files, Last, NodeId, Place, Time, rename_flags};
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ERANGE, ESTALE};
+use linux_raw_sys::errno::{EEXIST, ENXIO};
+use linux_raw_sys::general::{
+    __kernel_timespec, AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW,
+    AT_SYMLINK_NOFOLLOW, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH,
+    O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, STATX_BASIC_STATS,
+    UTIME_NOW, UTIME_OMIT, X_OK, stat, statfs, statx, statx_timestamp,
+};
+
+type Six = [u64; 6];
+
+/// `AT_FDCWD` as the calls without a folder mean it.
+const HERE: u64 = AT_FDCWD as u64;
+const BLOCK: u64 = 4096;
+/// The bytes that a block of `st_blocks` counts.
+const SECTOR: u64 = 512;
+/// What `statfs` says that a file system in memory is.
+const TMPFS: i64 = linux_raw_sys::general::TMPFS_MAGIC as i64;
+
+/// The folder that a path of a call begins at.
+fn folder(process: &Process, number: u64, path: &[u8]) -> Result<NodeId, Errno> {
+    if path.first() == Some(&b'/') || number as i32 == AT_FDCWD {
+        return Ok(process.folder());
+    }
+    let node = process.descriptors.lock().get(number)?.opened.node;
+    let is_folder = world().files.read().is_folder(node);
+    if is_folder { Ok(node) } else { Err(Errno(ENOTDIR)) }
+}
+/// Where a path of a call leads; an empty one to the descriptor itself, where the flags allow it.
+fn walk(process: &Process, number: u64, path: u64, flags: u32) -> Result<NodeId, Errno> {
+    let path = user::get_path(path)?;
+    if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
+        return match number as i32 == AT_FDCWD {
+            true => Ok(process.folder()),
+            false => Ok(process.descriptors.lock().get(number)?.opened.node),
+        };
+    }
+    let last = if flags & AT_SYMLINK_NOFOLLOW != 0 { Last::Keep } else { Last::Follow };
+    process.walk(folder(process, number, &path)?, &path, last)
+}
+/// Where the last name of a path goes.
+fn place(process: &Process, number: u64, path: u64) -> Result<Place, Errno> {
+    let path = user::get_path(path)?;
+    let from = folder(process, number, &path)?;
+    let asked = |content: &Content| content.link(process.id);
+    world().files.read().place(from, &path, Last::Keep, &asked).map_err(refused)
+}
+/// Changes names.
+fn changing<R>(
+    change: impl FnOnce(&mut Files<Content>, Time) -> Result<R, foliant_files::Refused>,
+) -> Result<R, Errno> {
+    change(&mut world().files.write(), clock::now()).map_err(refused)
+}
+
+pub(super) fn open(thread: &Arc<Thread>, [path, flags, mode, ..]: Six) -> Answer {
+    openat(thread, [HERE, path, flags, mode, 0, 0])
+}
+pub(super) fn creat(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
+    openat(thread, [HERE, path, (O_CREAT | O_WRONLY | O_TRUNC).into(), mode, 0, 0])
+}
+pub(super) fn openat(thread: &Arc<Thread>, [number, path, flags, mode, ..]: Six) -> Answer {
+    let (process, flags, mode) = (&thread.process, flags as u32, mode as u32);
+    let path = user::get_path(path)?;
+    let from = folder(process, number, &path)?;
+    let is_unnamed = flags & O_TMPFILE == O_TMPFILE;
+    let node = if is_unnamed {
+        let node = process.walk(from, &path, Last::Follow)?;
+        if !world().files.read().is_folder(node) {
+            return Err(Errno(ENOTDIR));
+        }
+        if flags & O_ACCMODE == O_RDONLY {
+            return Err(Errno(EINVAL));
+        }
+        let mode = S_IFREG | process.masked(mode);
+        world().files.write().make_unnamed(mode, Content::Packed(&[]), clock::now())
+    } else {
+        find_or_make(process, from, &path, flags, mode)?
+    };
+    let facts = world().files.read().facts(node).ok_or(Errno(ESTALE))?;
+    let is_folder = world().files.read().is_folder(node);
+    let writes = flags & O_ACCMODE != O_RDONLY;
+    if flags & O_PATH == 0 {
+        match () {
+            _ if facts.mode & S_IFMT == S_IFLNK => return Err(Errno(ELOOP)),
+            _ if facts.mode & S_IFMT == S_IFSOCK => return Err(Errno(ENXIO)),
+            _ if is_folder && (writes || flags & O_CREAT != 0) => return Err(Errno(EISDIR)),
+            () => {}
+        }
+    }
+    if flags & O_DIRECTORY != 0 && !is_folder && !is_unnamed {
+        return Err(Errno(ENOTDIR));
+    }
+    let opened = Opened::of(node, flags & !O_CLOEXEC)?;
+    if flags & O_TRUNC != 0 && flags & O_PATH == 0 && facts.mode & S_IFMT == S_IFREG {
+        truncate(node)?;
+    }
+    let closes = flags & O_CLOEXEC != 0;
+    process.descriptors.lock().add(0, Descriptor { opened, closes })
+}
+/// The node that `open` means.
+fn find_or_make(
+    process: &Process,
+    from: NodeId,
+    path: &[u8],
+    flags: u32,
+    mode: u32,
+) -> Result<NodeId, Errno> {
+    let keeps = flags & O_NOFOLLOW != 0 || flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+    let last = if keeps { Last::Keep } else { Last::Follow };
+    if flags & O_CREAT == 0 || flags & O_PATH != 0 {
+        return process.walk(from, path, last);
+    }
+    if flags & O_DIRECTORY != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let asked = |content: &Content| content.link(process.id);
+    let mut files = world().files.write();
+    let place = files.place_to_open(from, path, last, &asked).map_err(refused)?;
+    match place.node() {
+        Some(_) if flags & O_EXCL != 0 => Err(Errno(EEXIST)),
+        Some(node) => Ok(node),
+        None => {
+            let mode = S_IFREG | process.masked(mode);
+            let body = Body::Leaf(Content::Packed(&[]));
+            files.make(&place, mode, body, clock::now()).map_err(refused)
+        }
+    }
+}
+/// Takes a file's bytes away.
+fn truncate(node: NodeId) -> Result<(), Errno> {
+    match world().content(node)? {
+        Content::Packed([]) => return Ok(()),
+        Content::Packed(_) => {
+            if let Some(content) = world().files.write().leaf_mut(node) {
+                *content = Content::Packed(&[]);
+            }
+        }
+        Content::Memory(bytes) => {
+            let _changes = bytes.changes.lock();
+            bytes.file.ftruncate(0)?;
+        }
+        _ => return Ok(()),
+    }
+    names::note_written(node);
+    Ok(())
+}
+
+/// What is known of a file.
+struct Known {
+    facts: Facts,
+    inode: u64,
+    bytes: u64,
+    device: u64,
+}
+
+impl Known {
+    fn of(node: NodeId) -> Result<Known, Errno> {
+        let files = world().files.read();
+        let facts = files.facts(node).ok_or(Errno(ESTALE))?;
+        let link = files.link_text(node).map_or(0, |text| text.len() as u64);
+        let content = files.leaf(node);
+        let bytes = content.map_or(link, Content::bytes);
+        let device = content.map_or(0, Content::device);
+        Ok(Known { facts, inode: node.inode(), bytes, device })
+    }
+    fn blocks(&self) -> u64 {
+        self.bytes.div_ceil(BLOCK) * (BLOCK / SECTOR)
+    }
+    fn put(&self, at: u64) -> Answer {
+        let facts = &self.facts;
+        let time = |time: Time| (time.seconds as u64, u64::from(time.nanos));
+        let mut out: stat = user::zeros();
+        (out.st_dev, out.st_ino, out.st_nlink) = (1, self.inode, facts.links.into());
+        (out.st_mode, out.st_uid, out.st_gid) = (facts.mode, facts.uid, facts.gid);
+        (out.st_rdev, out.st_size) = (self.device, self.bytes as i64);
+        (out.st_blksize, out.st_blocks) = (BLOCK as i64, self.blocks() as i64);
+        (out.st_atime, out.st_atime_nsec) = time(facts.accessed);
+        (out.st_mtime, out.st_mtime_nsec) = time(facts.modified);
+        (out.st_ctime, out.st_ctime_nsec) = time(facts.changed);
+        user::put(at, &out).map(|()| 0)
+    }
+}
+
+pub(super) fn stat(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
+    Known::of(walk(&thread.process, HERE, path, 0)?)?.put(at)
+}
+pub(super) fn lstat(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
+    Known::of(walk(&thread.process, HERE, path, AT_SYMLINK_NOFOLLOW)?)?.put(at)
+}
+pub(super) fn fstat(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
+    Known::of(super::bytes::opened(thread, number)?.node)?.put(at)
+}
+pub(super) fn newfstatat(thread: &Arc<Thread>, [number, path, at, flags, ..]: Six) -> Answer {
+    Known::of(walk(&thread.process, number, path, flags as u32)?)?.put(at)
+}
+pub(super) fn statx(thread: &Arc<Thread>, [number, path, flags, _, at, _]: Six) -> Answer {
+    let known = Known::of(walk(&thread.process, number, path, flags as u32)?)?;
+    let facts = &known.facts;
+    let time =
+        |time: Time| statx_timestamp { tv_sec: time.seconds, tv_nsec: time.nanos, __reserved: 0 };
+    let mut out: statx = user::zeros();
+    (out.stx_mask, out.stx_blksize) = (STATX_BASIC_STATS, BLOCK as u32);
+    (out.stx_nlink, out.stx_uid, out.stx_gid) = (facts.links, facts.uid, facts.gid);
+    (out.stx_mode, out.stx_ino) = (facts.mode as u16, known.inode);
+    (out.stx_size, out.stx_blocks) = (known.bytes, known.blocks());
+    out.stx_atime = time(facts.accessed);
+    out.stx_mtime = time(facts.modified);
+    out.stx_ctime = time(facts.changed);
+    out.stx_rdev_major = (known.device >> 8) as u32;
+    out.stx_rdev_minor = (known.device & 0xff) as u32;
+    out.stx_dev_minor = 1;
+    user::put(at, &out).map(|()| 0)
+}
+fn put_statfs(at: u64) -> Answer {
+    let memory = manager().memory();
+    let mut out: statfs = user::zeros();
+    (out.f_type, out.f_bsize, out.f_frsize) = (TMPFS, BLOCK as i64, BLOCK as i64);
+    out.f_blocks = memory.managed.get() as i64;
+    (out.f_bfree, out.f_bavail) = (memory.free.get() as i64, memory.free.get() as i64);
+    out.f_namelen = foliant_files::NAME_MAX as i64;
+    user::put(at, &out).map(|()| 0)
+}
+pub(super) fn statfs(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
+    walk(&thread.process, HERE, path, 0)?;
+    put_statfs(at)
+}
+pub(super) fn fstatfs(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
+    super::bytes::opened(thread, number)?;
+    put_statfs(at)
+}
+
+pub(super) fn access(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
+    faccessat2(thread, [HERE, path, mode, 0, 0, 0])
+}
+pub(super) fn faccessat(thread: &Arc<Thread>, [number, path, mode, ..]: Six) -> Answer {
+    faccessat2(thread, [number, path, mode, 0, 0, 0])
+}
+/// Everybody is root, who may do everything but execute what nobody may.
+pub(super) fn faccessat2(thread: &Arc<Thread>, [number, path, mode, flags, ..]: Six) -> Answer {
+    if mode & !7 != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let node = walk(&thread.process, number, path, flags as u32)?;
+    let files = world().files.read();
+    let facts = files.facts(node).ok_or(Errno(ESTALE))?;
+    let is_allowed = mode & u64::from(X_OK) == 0 || facts.mode & 0o111 != 0;
+    if is_allowed { Ok(0) } else { Err(Errno(EACCES)) }
+}
+
+pub(super) fn chdir(thread: &Arc<Thread>, [path, ..]: Six) -> Answer {
+    let path = user::get_path(path)?;
+    thread.process.enter(&path).map(|()| 0)
+}
+pub(super) fn fchdir(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
+    let opened = super::bytes::opened(thread, number)?;
+    thread.process.enter_node(opened.node).map(|()| 0)
+}
+pub(super) fn getcwd(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+    let path = world().files.read().path_of(thread.process.folder());
+    let mut path = path.ok_or(Errno(ENOENT))?;
+    path.push(0);
+    if path.len() as u64 > bytes {
+        return Err(Errno(ERANGE));
+    }
+    user::put_bytes(at, &path)?;
+    Ok(path.len() as u64)
+}
+pub(super) fn getdents64(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer {
+    let opened = super::bytes::opened(thread, number)?;
+    if opened.flags() & O_PATH != 0 {
+        return Err(Errno(EBADF));
+    }
+    let mut out: Vec<u8> = Vec::new();
+    let (mut next, mut is_short) = (opened.with_position(|position| *position), false);
+    {
+        let files = world().files.read();
+        if !files.is_folder(opened.node) {
+            return Err(Errno(ENOTDIR));
+        }
+        for entry in files.entries(opened.node, next) {
+            let size = (user::DIRENT + entry.name.len() + 1).next_multiple_of(8);
+            if out.len() + size > bytes as usize {
+                is_short = out.is_empty();
+                break;
+            }
+            let start = out.len();
+            out.extend(entry.node.inode().to_le_bytes());
+            out.extend(entry.next.to_le_bytes());
+            out.extend((size as u16).to_le_bytes());
+            out.push((entry.mode >> 12 & 15) as u8);
+            out.extend(entry.name);
+            out.resize(start + size, 0);
+            next = entry.next;
+        }
+    }
+    if is_short {
+        return Err(Errno(EINVAL));
+    }
+    user::put_bytes(at, &out)?;
+    opened.with_position(|position| *position = next);
+    Ok(out.len() as u64)
+}
+
+pub(super) fn readlink(thread: &Arc<Thread>, [path, at, bytes, ..]: Six) -> Answer {
+    readlinkat(thread, [HERE, path, at, bytes, 0, 0])
+}
+pub(super) fn readlinkat(thread: &Arc<Thread>, [number, path, at, bytes, ..]: Six) -> Answer {
+    let flags = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
+    let node = walk(&thread.process, number, path, flags)?;
+    let text = {
+        let files = world().files.read();
+        let text = files.link_text(node).map(<[u8]>::to_vec);
+        text.or_else(|| files.leaf(node)?.link(thread.process.id)).ok_or(Errno(EINVAL))?
+    };
+    if bytes as i32 <= 0 {
+        return Err(Errno(EINVAL));
+    }
+    let text = &text[..text.len().min(bytes as usize)];
+    user::put_bytes(at, text)?;
+    Ok(text.len() as u64)
+}
+pub(super) fn symlink(thread: &Arc<Thread>, [text, path, ..]: Six) -> Answer {
+    symlinkat(thread, [text, HERE, path, 0, 0, 0])
+}
+pub(super) fn symlinkat(thread: &Arc<Thread>, [text, number, path, ..]: Six) -> Answer {
+    let text = user::get_path(text)?;
+    if text.is_empty() {
+        return Err(Errno(ENOENT));
+    }
+    let place = place(&thread.process, number, path)?;
+    changing(|files, now| files.make(&place, 0o777, Body::Link(text), now)).map(|_| 0)
+}
+pub(super) fn link(thread: &Arc<Thread>, [old, new, ..]: Six) -> Answer {
+    linkat(thread, [HERE, old, HERE, new, 0, 0])
+}
+pub(super) fn linkat(thread: &Arc<Thread>, [from, old, to, new, flags, _]: Six) -> Answer {
+    let follows = flags as u32 & AT_SYMLINK_FOLLOW != 0;
+    let flags = flags as u32 & AT_EMPTY_PATH | if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
+    let node = walk(&thread.process, from, old, flags)?;
+    let place = place(&thread.process, to, new)?;
+    changing(|files, now| files.link(node, &place, now)).map(|()| 0)
+}
+pub(super) fn unlink(thread: &Arc<Thread>, [path, ..]: Six) -> Answer {
+    unlinkat(thread, [HERE, path, 0, 0, 0, 0])
+}
+pub(super) fn rmdir(thread: &Arc<Thread>, [path, ..]: Six) -> Answer {
+    unlinkat(thread, [HERE, path, AT_REMOVEDIR.into(), 0, 0, 0])
+}
+pub(super) fn unlinkat(thread: &Arc<Thread>, [number, path, flags, ..]: Six) -> Answer {
+    if flags & !u64::from(AT_REMOVEDIR) != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let place = place(&thread.process, number, path)?;
+    if flags != 0 {
+        return changing(|files, now| files.remove_folder(&place, now)).map(|()| 0);
+    }
+    let gone = changing(|files, now| files.unlink(&place, now))?;
+    drop(gone);
+    Ok(0)
+}
+pub(super) fn mkdir(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
+    mkdirat(thread, [HERE, path, mode, 0, 0, 0])
+}
+pub(super) fn mkdirat(thread: &Arc<Thread>, [number, path, mode, ..]: Six) -> Answer {
+    let place = place(&thread.process, number, path)?;
+    let mode = thread.process.masked(mode as u32);
+    changing(|files, now| files.make(&place, mode, Body::Folder, now)).map(|_| 0)
+}
+pub(super) fn rename(thread: &Arc<Thread>, [old, new, ..]: Six) -> Answer {
+    renameat2(thread, [HERE, old, HERE, new, 0, 0])
+}
+pub(super) fn renameat(thread: &Arc<Thread>, [from, old, to, new, ..]: Six) -> Answer {
+    renameat2(thread, [from, old, to, new, 0, 0])
+}
+pub(super) fn renameat2(thread: &Arc<Thread>, [from, old, to, new, flags, _]: Six) -> Answer {
+    rename_flags(flags as u32).map_err(refused)?;
+    let old = place(&thread.process, from, old)?;
+    let new = place(&thread.process, to, new)?;
+    let gone = changing(|files, now| files.rename(&old, &new, flags as u32, now))?;
+    drop(gone);
+    Ok(0)
+}
+
+fn set_facts(node: NodeId, change: impl FnOnce(&mut Facts)) -> Answer {
+    changing(|files, now| {
+        files.change_facts(node, |facts| {
+            change(facts);
+            facts.changed = now;
+        })
+    })
+    .map(|()| 0)
+}
+fn set_mode(node: NodeId, mode: u64) -> Answer {
+    set_facts(node, |facts| facts.mode = facts.mode & S_IFMT | mode as u32 & 0o7777)
+}
+pub(super) fn chmod(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
+    set_mode(walk(&thread.process, HERE, path, 0)?, mode)
+}
+pub(super) fn fchmod(thread: &Arc<Thread>, [number, mode, ..]: Six) -> Answer {
+    set_mode(super::bytes::opened(thread, number)?.node, mode)
+}
+pub(super) fn fchmodat(thread: &Arc<Thread>, [number, path, mode, ..]: Six) -> Answer {
+    set_mode(walk(&thread.process, number, path, 0)?, mode)
+}
+fn set_owner(node: NodeId, uid: u64, gid: u64) -> Answer {
+    let given = |id: u64, before: u32| if id as u32 == u32::MAX { before } else { id as u32 };
+    set_facts(node, |facts| {
+        (facts.uid, facts.gid) = (given(uid, facts.uid), given(gid, facts.gid));
+    })
+}
+pub(super) fn fchown(thread: &Arc<Thread>, [number, uid, gid, ..]: Six) -> Answer {
+    set_owner(super::bytes::opened(thread, number)?.node, uid, gid)
+}
+pub(super) fn fchownat(thread: &Arc<Thread>, [number, path, uid, gid, flags, _]: Six) -> Answer {
+    set_owner(walk(&thread.process, number, path, flags as u32)?, uid, gid)
+}
+pub(super) fn umask(thread: &Arc<Thread>, [mask, ..]: Six) -> Answer {
+    Ok(thread.process.mask.swap(mask as u32 & 0o777, Ordering::Relaxed).into())
+}
+pub(super) fn utimensat(thread: &Arc<Thread>, [number, path, times, flags, ..]: Six) -> Answer {
+    let node = match path {
+        0 => super::bytes::opened(thread, number)?.node,
+        path => walk(&thread.process, number, path, flags as u32)?,
+    };
+    let now = clock::now();
+    let given = |at: u64| {
+        let it: __kernel_timespec = user::get(at)?;
+        match it.tv_nsec {
+            nanos if nanos == i64::from(UTIME_NOW) => Ok(Some(now)),
+            nanos if nanos == i64::from(UTIME_OMIT) => Ok(None),
+            nanos if !(0..1_000_000_000).contains(&nanos) => Err(Errno(EINVAL)),
+            nanos => Ok(Some(Time { seconds: it.tv_sec, nanos: nanos as u32 })),
+        }
+    };
+    let [accessed, modified] = match times {
+        0 => [Some(now); 2],
+        at => [given(at)?, given(at.wrapping_add(size_of::<__kernel_timespec>() as u64))?],
+    };
+    set_facts(node, |facts| {
+        facts.accessed = accessed.unwrap_or(facts.accessed);
+        facts.modified = modified.unwrap_or(facts.modified);
+    })
+}

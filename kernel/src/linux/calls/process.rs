@@ -1,0 +1,363 @@
+//! Calls about processes and threads.
+
+use super::super::process::{self, Member, Process};
+use super::super::sched::{self, Cut};
+use super::super::signal::{CUT, Ended, Info};
+use super::super::thread::Thread;
+use super::super::{exec, futex, user};
+use super::Answer;
+use super::numbers::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};
+use linux_raw_sys::general::{
+    CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS, CLONE_SIGHAND,
+    CLONE_THREAD, CLONE_VFORK, CLONE_VM, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
+    FUTEX_REQUEUE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAKE, FUTEX_WAKE_BITSET, P_ALL, P_PGID,
+    P_PID, WNOHANG, WNOWAIT, clone_args, rusage,
+};
+use linux_raw_sys::prctl::{PR_GET_NAME, PR_SET_NAME};
+
+type Six = [u64; 6];
+
+/// Words of a vector of texts, at most.
+const TEXTS_MAX: usize = 1 << 16;
+
+/// What is always 0 here: the user's number.
+pub(super) fn zero(_: &Arc<Thread>, _: Six) -> Answer {
+    Ok(0)
+}
+pub(super) fn getpid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.process.id.into())
+}
+pub(super) fn gettid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.id.into())
+}
+pub(super) fn getppid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.process.parent.lock().upgrade().map_or(0, |parent| parent.id.into()))
+}
+fn of(thread: &Arc<Thread>, id: u64) -> Result<Arc<Process>, Errno> {
+    match id as u32 {
+        0 => Ok(thread.process.clone()),
+        id => process::of_id(id).ok_or(Errno(ESRCH)),
+    }
+}
+fn number(of: &AtomicU32) -> u64 {
+    of.load(Ordering::Relaxed).into()
+}
+pub(super) fn getpgid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    Ok(number(&of(thread, id)?.group))
+}
+pub(super) fn getpgrp(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(number(&thread.process.group))
+}
+pub(super) fn getsid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    Ok(number(&of(thread, id)?.session))
+}
+pub(super) fn setpgid(thread: &Arc<Thread>, [id, group, ..]: Six) -> Answer {
+    let process = of(thread, id)?;
+    let group = if group == 0 { process.id } else { group as u32 };
+    process.group.store(group, Ordering::Relaxed);
+    Ok(0)
+}
+pub(super) fn setsid(thread: &Arc<Thread>, _: Six) -> Answer {
+    let process = &thread.process;
+    if process.group.load(Ordering::Relaxed) == process.id && process.id != 1 {
+        return Err(Errno(EPERM));
+    }
+    process.group.store(process.id, Ordering::Relaxed);
+    process.session.store(process.id, Ordering::Relaxed);
+    Ok(process.id.into())
+}
+
+pub(super) fn exit(thread: &Arc<Thread>, [code, ..]: Six) -> Answer {
+    if thread.process.threads.lock().len() == 1 {
+        return exit_group(thread, [code, 0, 0, 0, 0, 0]);
+    }
+    Member::end(&**thread);
+    Ok(0)
+}
+pub(super) fn exit_group(thread: &Arc<Thread>, [code, ..]: Six) -> Answer {
+    thread.process.note_end(Ended::Code(code as u8));
+    Ok(0)
+}
+
+/// The texts that a vector of the program's points to.
+fn texts(at: u64) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut texts = Vec::new();
+    if at == 0 {
+        return Ok(texts);
+    }
+    loop {
+        let text: u64 = user::get(at.wrapping_add(texts.len() as u64 * 8))?;
+        if text == 0 {
+            return Ok(texts);
+        }
+        if texts.len() == TEXTS_MAX {
+            return Err(Errno(E2BIG));
+        }
+        texts.push(user::get_text(text, 128 << 10).map_err(|why| match why {
+            Errno::FAULT => why,
+            _ => Errno(E2BIG),
+        })?);
+    }
+}
+pub(super) fn execve(thread: &Arc<Thread>, [path, arguments, environment, ..]: Six) -> Answer {
+    let path = user::get_path(path)?;
+    let (arguments, environment) = (texts(arguments)?, texts(environment)?);
+    exec::exec(thread, &path, arguments, environment).map(|()| 0)
+}
+
+/// What a new thread or process is to be.
+struct New {
+    flags: u32,
+    stack: u64,
+    parent_at: u64,
+    child_at: u64,
+    base: u64,
+}
+
+pub(super) fn fork(thread: &Arc<Thread>, _: Six) -> Answer {
+    make(thread, &New { flags: 0, stack: 0, parent_at: 0, child_at: 0, base: 0 })
+}
+pub(super) fn vfork(thread: &Arc<Thread>, _: Six) -> Answer {
+    let flags = CLONE_VFORK | CLONE_VM;
+    make(thread, &New { flags, stack: 0, parent_at: 0, child_at: 0, base: 0 })
+}
+pub(super) fn clone(
+    thread: &Arc<Thread>,
+    [flags, stack, parent_at, child_at, base, _]: Six,
+) -> Answer {
+    make(thread, &New { flags: flags as u32 & !0xff, stack, parent_at, child_at, base })
+}
+pub(super) fn clone3(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answer {
+    const FIRST: usize = 64;
+    let size = size as usize;
+    if !(FIRST..=4096).contains(&size) {
+        return Err(Errno(EINVAL));
+    }
+    let known = size_of::<clone_args>();
+    let bytes = user::get_bytes(at, size)?;
+    if bytes[known.min(size)..].iter().any(|byte| *byte != 0) {
+        return Err(Errno(E2BIG));
+    }
+    let word = |nth: usize| {
+        let word = bytes.get(nth * 8..nth * 8 + 8).and_then(|word| word.try_into().ok());
+        word.map_or(0, u64::from_le_bytes)
+    };
+    // Flags, a descriptor, the child's and the parent's word, a signal, the stack and its size,
+    // the base, numbers that are wished for.
+    let [flags, _, child_at, parent_at, _, stack, bytes, base, ids] = core::array::from_fn(word);
+    if flags >> 32 != 0 || ids != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let stack = if stack == 0 { 0 } else { stack.wrapping_add(bytes) };
+    make(thread, &New { flags: flags as u32, stack, parent_at, child_at, base })
+}
+
+/// Makes a thread, or a process with one.
+fn make(thread: &Arc<Thread>, new: &New) -> Answer {
+    let has = |flag: u32| new.flags & flag != 0;
+    if has(CLONE_THREAD) && !has(CLONE_SIGHAND) || has(CLONE_SIGHAND) && !has(CLONE_VM) {
+        return Err(Errno(EINVAL));
+    }
+    let own = &thread.process;
+    let (process, id) = if has(CLONE_THREAD) {
+        (own.clone(), process::new_id())
+    } else {
+        let memory = own.memory().ok_or(Errno(ESRCH))?;
+        let memory = match has(CLONE_VM) {
+            true => memory,
+            false => process::Held::of(memory.with_alone(|memory| memory.fork())?),
+        };
+        let child = own.child(memory);
+        let id = child.id;
+        (child, id)
+    };
+    process.borrows.store(has(CLONE_VFORK), Ordering::Release);
+    let made = match Thread::of(process.clone(), id, thread.runs) {
+        Ok(made) => made,
+        Err(why) => {
+            if !has(CLONE_THREAD) {
+                process.give_memory_back();
+                Process::reap(&process);
+            }
+            return Err(why);
+        }
+    };
+    thread.copy_to(&made);
+    made.signals.block(thread.signals.blocked());
+    made.set_registers(|registers| {
+        registers.rax = 0;
+        if new.stack != 0 {
+            registers.rsp = new.stack;
+        }
+    });
+    if has(CLONE_SETTLS) {
+        made.will_have_base(new.base);
+    }
+    if has(CLONE_CHILD_CLEARTID) {
+        made.clears.set(new.child_at);
+    }
+    if has(CLONE_PARENT_SETTID) {
+        user::put(new.parent_at, &id)?;
+    }
+    if has(CLONE_CHILD_SETTID) {
+        let shared = has(CLONE_VM);
+        let put = || user::put(new.child_at, &id);
+        if shared { put()? } else { made.will_note(new.child_at) }
+    }
+    if !has(CLONE_THREAD) && !has(CLONE_VM) {
+        made.signals.stack.set(thread.signals.stack.get());
+    }
+    if !has(CLONE_THREAD) {
+        super::super::texts::make_process(&process).map_err(super::refused)?;
+    }
+    sched::start(made);
+    if has(CLONE_VFORK) {
+        // Only its own end lets it go on before the child does.
+        let is_free = || (!process.borrows.load(Ordering::Acquire)).then_some(());
+        while process.alone.wait(None, is_free).is_err() && !thread.is_over() {
+            sched::park(Some(super::super::clock::uptime() + 1_000_000));
+        }
+    }
+    Ok(id.into())
+}
+
+/// Which children are meant.
+fn is_meant(own: &Process, id: i32) -> impl Fn(&Process) -> bool {
+    let group = number(&own.group) as u32;
+    move |child| match id {
+        -1 => true,
+        0 => number(&child.group) as u32 == group,
+        id if id < -1 => number(&child.group) as u32 == id.unsigned_abs(),
+        id => child.id == id as u32,
+    }
+}
+/// Waits for a child to end.
+fn wait(
+    thread: &Arc<Thread>,
+    is_meant: impl Fn(&Process) -> bool,
+    flags: u32,
+) -> Result<Option<(Arc<Process>, Ended)>, Errno> {
+    let own = &thread.process;
+    let look = || {
+        let children = own.children_of(&is_meant);
+        if children.is_empty() {
+            return Some(Err(Errno(ECHILD)));
+        }
+        let ended = children.into_iter().find(|child| child.is_gone());
+        ended.map(|child| Ok(Some(child)))
+    };
+    let found = match flags & WNOHANG != 0 {
+        true => look().unwrap_or(Ok(None)),
+        false => own.waiting.wait(None, look).unwrap_or(Err(CUT)),
+    }?;
+    Ok(found.map(|child| {
+        if flags & WNOWAIT == 0 {
+            Process::reap(&child);
+        }
+        let ended = child.ended().expect("it is gone");
+        (child, ended)
+    }))
+}
+pub(super) fn wait4(thread: &Arc<Thread>, [id, status, flags, usage, ..]: Six) -> Answer {
+    let meant = is_meant(&thread.process, id as i32);
+    let Some((child, ended)) = wait(thread, meant, flags as u32 & WNOHANG)? else { return Ok(0) };
+    if status != 0 {
+        user::put(status, &ended.word())?;
+    }
+    if usage != 0 {
+        user::put(usage, &user::zeros::<rusage>())?;
+    }
+    Ok(child.id.into())
+}
+pub(super) fn waitid(thread: &Arc<Thread>, [kind, id, info, flags, usage, _]: Six) -> Answer {
+    let id = match kind as u32 {
+        P_ALL => -1,
+        P_PID if id as i32 > 0 => id as i32,
+        P_PGID => (id as i32).wrapping_neg(),
+        _ => return Err(Errno(EINVAL)),
+    };
+    let found = wait(thread, is_meant(&thread.process, id), flags as u32)?;
+    if info != 0 {
+        let told = found.map(|(child, ended)| Info::of_child(child.id, ended));
+        user::put(info, &told.unwrap_or(user::zeros()))?;
+    }
+    if usage != 0 {
+        user::put(usage, &user::zeros::<rusage>())?;
+    }
+    Ok(0)
+}
+
+pub(super) fn set_tid_address(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
+    thread.clears.set(at);
+    Ok(thread.id.into())
+}
+pub(super) fn set_robust_list(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answer {
+    if size != 24 {
+        return Err(Errno(EINVAL));
+    }
+    thread.robust.set(at);
+    Ok(0)
+}
+
+pub(super) fn arch_prctl(thread: &Arc<Thread>, [what, value, ..]: Six) -> Answer {
+    let [fs, gs] = thread.bases();
+    match what as u32 {
+        ARCH_SET_FS | ARCH_SET_GS if value >> 47 != 0 => Err(Errno::PERM),
+        ARCH_SET_FS => {
+            thread.set_bases([value, gs]);
+            Ok(0)
+        }
+        ARCH_SET_GS => {
+            thread.set_bases([fs, value]);
+            Ok(0)
+        }
+        ARCH_GET_FS => user::put(value, &fs).map(|()| 0),
+        ARCH_GET_GS => user::put(value, &gs).map(|()| 0),
+        _ => Err(Errno(EINVAL)),
+    }
+}
+pub(super) fn prctl(thread: &Arc<Thread>, [what, at, ..]: Six) -> Answer {
+    match what as u32 {
+        PR_SET_NAME => {
+            let name = user::get_text(at, 16).or_else(|_| user::get_bytes(at, 15))?;
+            thread.process.image.lock().name = name;
+            Ok(0)
+        }
+        PR_GET_NAME => {
+            let mut name = thread.process.image.lock().name.clone();
+            name.resize(16, 0);
+            user::put_bytes(at, &name).map(|()| 0)
+        }
+        _ => Err(Errno(EINVAL)),
+    }
+}
+
+pub(super) fn futex(thread: &Arc<Thread>, [at, what, value, limit, to, last]: Six) -> Answer {
+    let what = what as u32;
+    let is_calendar = what & FUTEX_CLOCK_REALTIME != 0;
+    let value = value as u32;
+    let wait = |bits: u32, until: Option<u64>| match futex::wait(thread, at, value, bits, until) {
+        Ok(()) => Ok(0),
+        Err(futex::NotWoken::Refused(why)) => Err(why),
+        Err(futex::NotWoken::Cut(Cut::Time)) => Err(Errno(ETIMEDOUT)),
+        Err(futex::NotWoken::Cut(Cut::Signal)) => Err(CUT),
+    };
+    match what & FUTEX_CMD_MASK as u32 {
+        FUTEX_WAIT => wait(u32::MAX, super::time::limit(limit)?),
+        FUTEX_WAIT_BITSET if last as u32 == 0 => Err(Errno(EINVAL)),
+        FUTEX_WAIT_BITSET => wait(last as u32, super::time::at_time(limit, is_calendar)?),
+        FUTEX_WAKE => Ok(futex::wake(thread, at, value, u32::MAX)),
+        FUTEX_WAKE_BITSET if last as u32 == 0 => Err(Errno(EINVAL)),
+        FUTEX_WAKE_BITSET => Ok(futex::wake(thread, at, value, last as u32)),
+        FUTEX_REQUEUE => futex::requeue(thread, (at, to), (value, limit as u32), None),
+        FUTEX_CMP_REQUEUE => {
+            futex::requeue(thread, (at, to), (value, limit as u32), Some(last as u32))
+        }
+        _ => Err(Errno(ENOSYS)),
+    }
+}

@@ -1,0 +1,172 @@
+//! Calls about signals.
+
+use super::super::handlers;
+use super::super::process::{self, Process};
+use super::super::sched::{Cut, Waiters};
+use super::super::signal::{Action, CUT, Info, SIGNALS};
+use super::super::thread::Thread;
+use super::super::user;
+use super::Answer;
+use alloc::sync::Arc;
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOMEM, ESRCH};
+use linux_raw_sys::general::{SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGKILL, SIGSTOP, SS_DISABLE};
+
+type Six = [u64; 6];
+
+/// Who sends by `kill`, and by `tgkill`.
+const BY_USER: i32 = 0;
+const BY_THREAD: i32 = -6;
+/// Bytes of the smallest stack for handlers.
+const STACK_MIN: u64 = 2048;
+
+fn signal(number: u64) -> Result<u32, Errno> {
+    let number = number as u32;
+    if (1..=SIGNALS).contains(&number) { Ok(number) } else { Err(Errno(EINVAL)) }
+}
+
+pub(super) fn rt_sigaction(thread: &Arc<Thread>, [number, new, old, size, ..]: Six) -> Answer {
+    let number = signal(number)?;
+    if size != 8 || new != 0 && matches!(number, SIGKILL | SIGSTOP) {
+        return Err(Errno(EINVAL));
+    }
+    let new: Option<Action> = if new == 0 { None } else { Some(user::get(new)?) };
+    let before = {
+        let mut actions = thread.process.actions.lock();
+        let action = &mut actions[number as usize - 1];
+        core::mem::replace(action, new.unwrap_or(*action))
+    };
+    if old != 0 {
+        user::put(old, &before)?;
+    }
+    Ok(0)
+}
+pub(super) fn rt_sigprocmask(thread: &Arc<Thread>, [how, new, old, size, ..]: Six) -> Answer {
+    if size != 8 {
+        return Err(Errno(EINVAL));
+    }
+    let new: Option<u64> = if new == 0 { None } else { Some(user::get(new)?) };
+    let before = thread.signals.blocked();
+    if let Some(set) = new {
+        thread.signals.block(match how as u32 {
+            SIG_BLOCK => before | set,
+            SIG_UNBLOCK => before & !set,
+            SIG_SETMASK => set,
+            _ => return Err(Errno(EINVAL)),
+        });
+    }
+    if old != 0 {
+        user::put(old, &before)?;
+    }
+    Ok(0)
+}
+pub(super) fn rt_sigpending(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
+    let waits =
+        (thread.signals.own.set() | thread.process.signals.set()) & thread.signals.blocked();
+    user::put(at, &waits).map(|()| 0)
+}
+pub(super) fn rt_sigreturn(thread: &Arc<Thread>, _: Six) -> Answer {
+    handlers::sigreturn(thread)
+}
+/// Waits with other signals blocked.
+pub(super) fn rt_sigsuspend(thread: &Arc<Thread>, [set, size, ..]: Six) -> Answer {
+    if size != 8 {
+        return Err(Errno(EINVAL));
+    }
+    let set: u64 = user::get(set)?;
+    thread.signals.before.set(Some(thread.signals.blocked()));
+    thread.signals.block(set);
+    pause(thread, [0; 6])
+}
+pub(super) fn pause(_: &Arc<Thread>, _: Six) -> Answer {
+    let nobody = Waiters::new();
+    let cut = nobody.wait::<u64>(None, || None);
+    cut.map_err(|_| Errno(linux_raw_sys::errno::EINTR))
+}
+/// Takes a signal of a set when it comes.
+pub(super) fn rt_sigtimedwait(thread: &Arc<Thread>, [set, info, limit, size, ..]: Six) -> Answer {
+    if size != 8 {
+        return Err(Errno(EINVAL));
+    }
+    let set: u64 = user::get(set)?;
+    let until = super::time::limit(limit)?;
+    let nobody = Waiters::new();
+    // What it waits for is blocked; whoever sends it wakes all threads.
+    let found = nobody.wait(until, || handlers::take(thread, set));
+    let found = found.map_err(|cut| match cut {
+        Cut::Time => Errno(EAGAIN),
+        Cut::Signal => CUT,
+    })?;
+    if info != 0 {
+        user::put(info, &found)?;
+    }
+    Ok(found.number as u64)
+}
+pub(super) fn sigaltstack(thread: &Arc<Thread>, [new, old, ..]: Six) -> Answer {
+    let before = thread.signals.stack.get();
+    let new: Option<[u64; 3]> = if new == 0 { None } else { Some(user::get(new)?) };
+    if let Some([at, kind, size]) = new {
+        let kind = kind as u32;
+        if kind & !SS_DISABLE & !(1 << 31) != 0 {
+            return Err(Errno(EINVAL));
+        }
+        if kind & SS_DISABLE == 0 && size < STACK_MIN {
+            return Err(Errno(ENOMEM));
+        }
+        let is_off = kind & SS_DISABLE != 0;
+        thread.signals.stack.set(if is_off {
+            [0, kind.into(), 0]
+        } else {
+            [at, kind.into(), size]
+        });
+    }
+    if old != 0 {
+        user::put(old, &before)?;
+    }
+    Ok(0)
+}
+
+/// Sends a signal to a process; 0 asks whether there is one.
+fn send(from: &Thread, to: &Process, number: u64) -> Answer {
+    if number != 0 {
+        to.send(Info::sent(signal(number)?, BY_USER, from.process.id));
+    }
+    Ok(0)
+}
+pub(super) fn kill(thread: &Arc<Thread>, [to, number, ..]: Six) -> Answer {
+    let to = to as i32;
+    if to > 0 {
+        let process = process::of_id(to as u32).ok_or(Errno(ESRCH))?;
+        return send(thread, &process, number);
+    }
+    let own = thread.process.group.load(core::sync::atomic::Ordering::Relaxed);
+    let group = if to == 0 { own } else { to.unsigned_abs() };
+    let is_meant = |process: &Arc<Process>| match to {
+        -1 => process.id > 1 && process.id != thread.process.id,
+        _ => process.group.load(core::sync::atomic::Ordering::Relaxed) == group,
+    };
+    let meant = process::all().into_iter().filter(is_meant);
+    let mut answer = Err(Errno(ESRCH));
+    for process in meant {
+        answer = send(thread, &process, number);
+    }
+    answer
+}
+fn send_to(thread: &Arc<Thread>, process: Option<u32>, id: u64, number: u64) -> Answer {
+    let is_meant = |it: &Arc<Process>| process.is_none_or(|process| it.id == process);
+    for it in process::all().iter().filter(|it| is_meant(it)) {
+        let found = it.threads.lock().iter().find(|other| other.id() == id as u32).cloned();
+        let Some(found) = found else { continue };
+        if number != 0 {
+            it.send_to(&found, Info::sent(signal(number)?, BY_THREAD, thread.process.id));
+        }
+        return Ok(0);
+    }
+    Err(Errno(ESRCH))
+}
+pub(super) fn tkill(thread: &Arc<Thread>, [id, number, ..]: Six) -> Answer {
+    send_to(thread, None, id, number)
+}
+pub(super) fn tgkill(thread: &Arc<Thread>, [process, id, number, ..]: Six) -> Answer {
+    send_to(thread, Some(process as u32), id, number)
+}

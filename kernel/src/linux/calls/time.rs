@@ -1,0 +1,126 @@
+//! Calls about time.
+
+use super::super::thread::Thread;
+use super::super::{clock, sched, user};
+use super::Answer;
+use alloc::sync::Arc;
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{EINTR, EINVAL};
+use linux_raw_sys::general::{
+    __kernel_timespec, CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE,
+    CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME, CLOCK_REALTIME_COARSE,
+    CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID, TIMER_ABSTIME, timeval,
+};
+
+type Six = [u64; 6];
+
+const SECOND: u64 = 1_000_000_000;
+/// Nanoseconds of a tick of `times`.
+const TICK: u64 = 10_000_000;
+
+/// What a clock shows.
+fn read(number: u64) -> Result<u64, Errno> {
+    match number as u32 {
+        CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI => Ok(clock::since_epoch()),
+        CLOCK_MONOTONIC | CLOCK_MONOTONIC_COARSE | CLOCK_MONOTONIC_RAW | CLOCK_BOOTTIME => {
+            Ok(clock::uptime())
+        }
+        // The one program has the CPU from the start on.
+        CLOCK_PROCESS_CPUTIME_ID | CLOCK_THREAD_CPUTIME_ID => Ok(clock::uptime()),
+        _ => Err(Errno(EINVAL)),
+    }
+}
+fn timespec(nanos: u64) -> __kernel_timespec {
+    __kernel_timespec { tv_sec: (nanos / SECOND) as i64, tv_nsec: (nanos % SECOND) as i64 }
+}
+fn nanos(it: &__kernel_timespec) -> Result<u64, Errno> {
+    let is_time = it.tv_sec >= 0 && (0..SECOND as i64).contains(&it.tv_nsec);
+    let nanos = (it.tv_sec as u64).saturating_mul(SECOND).saturating_add(it.tv_nsec as u64);
+    if is_time { Ok(nanos) } else { Err(Errno(EINVAL)) }
+}
+
+pub(super) fn clock_gettime(_: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
+    user::put(at, &timespec(read(number)?)).map(|()| 0)
+}
+pub(super) fn clock_getres(_: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
+    read(number)?;
+    if at != 0 {
+        user::put(at, &timespec(1))?;
+    }
+    Ok(0)
+}
+pub(super) fn gettimeofday(_: &Arc<Thread>, [at, zone, ..]: Six) -> Answer {
+    let now = clock::since_epoch();
+    if at != 0 {
+        let now = timeval { tv_sec: (now / SECOND) as i64, tv_usec: (now % SECOND / 1000) as i64 };
+        user::put(at, &now)?;
+    }
+    if zone != 0 {
+        user::put(zone, &0u64)?;
+    }
+    Ok(0)
+}
+pub(super) fn time(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
+    let now = clock::since_epoch() / SECOND;
+    if at != 0 {
+        user::put(at, &now)?;
+    }
+    Ok(now)
+}
+pub(super) fn times(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
+    let ticks = clock::uptime() / TICK;
+    if at != 0 {
+        user::put(at, &[ticks, 0])?;
+        user::put(at.wrapping_add(16), &[0u64; 2])?;
+    }
+    Ok(ticks)
+}
+
+/// Waits until a time, or a signal; what is left then goes to `left`.
+fn wait_until(end: u64, left: u64) -> Answer {
+    match sched::sleep(end) {
+        Ok(()) => Ok(0),
+        Err(_) => {
+            if left != 0 {
+                user::put(left, &timespec(end.saturating_sub(clock::uptime())))?;
+            }
+            Err(Errno(EINTR))
+        }
+    }
+}
+pub(super) fn nanosleep(_: &Arc<Thread>, [limit, left, ..]: Six) -> Answer {
+    let limit = nanos(&user::get(limit)?)?;
+    wait_until(clock::uptime().saturating_add(limit), left)
+}
+pub(super) fn clock_nanosleep(_: &Arc<Thread>, [number, flags, limit, left, ..]: Six) -> Answer {
+    let (now, limit) = (read(number)?, nanos(&user::get(limit)?)?);
+    if flags as u32 & TIMER_ABSTIME == 0 {
+        return wait_until(clock::uptime().saturating_add(limit), left);
+    }
+    wait_until(clock::uptime().saturating_add(limit.saturating_sub(now)), 0)
+}
+
+/// When a time that a program points to has passed from now on; `None` is never.
+pub(super) fn limit(at: u64) -> Result<Option<u64>, Errno> {
+    if at == 0 {
+        return Ok(None);
+    }
+    Ok(Some(clock::uptime().saturating_add(nanos(&user::get(at)?)?)))
+}
+/// The same of a time of a clock: of the calendar's, or since the start.
+pub(super) fn at_time(at: u64, is_calendar: bool) -> Result<Option<u64>, Errno> {
+    if at == 0 {
+        return Ok(None);
+    }
+    let time = nanos(&user::get(at)?)?;
+    let before = if is_calendar { clock::epoch() * SECOND } else { 0 };
+    Ok(Some(time.saturating_sub(before)))
+}
+/// When a wait of so many milliseconds is over; `None` is never.
+pub(super) fn deadline(limit: i32) -> Option<u64> {
+    let limit = u64::try_from(limit).ok()?;
+    Some(clock::uptime() + limit * (SECOND / 1000))
+}
+pub(super) fn is_over(deadline: Option<u64>) -> bool {
+    deadline.is_some_and(|deadline| clock::uptime() >= deadline)
+}

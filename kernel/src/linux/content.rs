@@ -1,0 +1,150 @@
+//! What is behind the names of files: bytes in memory, lines to whoever started the program,
+//! devices, and texts that are made when they are read.
+//!
+//! ```text
+//!   Packed ── first mapped or written ─▶ Memory         bytes of a file
+//! ```
+//!
+//! **Invariants**
+//! - C1. A packed file is never written: it is in the loader's module. One that is mapped has all
+//!   of its bytes in memory before.
+
+use super::pipe::Pipe;
+use super::streams::Stream;
+use super::{File, World, world};
+use crate::memory::manager;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use foliant_files::NodeId;
+use foliant_linux::Errno;
+use linux_raw_sys::errno::ESTALE;
+use spin::Mutex;
+
+/// What a name that is neither a folder nor a link stands for.
+#[derive(Clone)]
+pub(super) enum Content {
+    /// Bytes in the loader's module.
+    Packed(&'static [u8]),
+    /// Bytes in memory, changed by one call at a time.
+    Memory(Arc<Bytes>),
+    /// A device.
+    Device(Device),
+    /// A line to whoever started the program.
+    Stream(Stream),
+    /// A text that is made when it is read.
+    Text(Arc<dyn Text>),
+    /// A pipe.
+    Pipe(Arc<Pipe>),
+    /// A link whose text depends on who asks.
+    Link(Arc<dyn Link>),
+}
+
+/// A text that is made when it is read.
+pub(super) trait Text: Send + Sync {
+    /// What it shows now.
+    fn read(&self) -> Result<Vec<u8>, Errno>;
+    /// Takes what a program writes to it.
+    fn write(&self, bytes: &[u8]) -> Result<(), Errno>;
+}
+/// A link whose text depends on who asks: a process, by its number.
+pub(super) trait Link: Send + Sync {
+    /// Where it leads, if it does.
+    fn text(&self, asker: u32) -> Option<Vec<u8>>;
+}
+
+/// A file in memory. The lock is that of Linux's inode: calls that change its length or write to it
+/// take it.
+pub(super) struct Bytes {
+    pub(super) file: File,
+    pub(super) changes: Mutex<()>,
+}
+
+impl Bytes {
+    pub(super) fn of(file: File) -> Arc<Bytes> {
+        Arc::new(Bytes { file, changes: Mutex::new(()) })
+    }
+}
+
+/// A device, by what it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Device {
+    /// Takes everything, has nothing.
+    Null,
+    /// Has zeros.
+    Zero,
+    /// Has zeros and no room.
+    Full,
+    /// Has bytes that nobody foresees.
+    Random,
+}
+
+impl Device {
+    /// All of them: name and minor number; the major one is 1.
+    pub(super) const ALL: [(&str, u64, Device); 5] = [
+        ("null", 3, Device::Null),
+        ("zero", 5, Device::Zero),
+        ("full", 7, Device::Full),
+        ("random", 8, Device::Random),
+        ("urandom", 9, Device::Random),
+    ];
+}
+
+impl Content {
+    /// Bytes of it.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Content::Packed(bytes) => bytes.len() as u64,
+            Content::Memory(bytes) => bytes.file.bytes(),
+            _ => 0,
+        }
+    }
+    /// Where it leads a process, if it is a link.
+    pub(super) fn link(&self, asker: u32) -> Option<Vec<u8>> {
+        match self {
+            Content::Link(link) => link.text(asker),
+            _ => None,
+        }
+    }
+    /// The number of a device, as `stat` tells it.
+    pub(super) fn device(&self) -> u64 {
+        let device = |major: u64, minor: u64| major << 8 | minor;
+        match self {
+            Content::Device(it) => {
+                let all = Device::ALL.iter();
+                let minor = all.filter(|(_, _, one)| one == it).map(|(_, minor, _)| *minor).next();
+                device(1, minor.unwrap_or(0))
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl World {
+    /// What a file is.
+    pub(super) fn content(&self, node: NodeId) -> Result<Content, Errno> {
+        self.files.read().leaf(node).cloned().ok_or(Errno(ESTALE))
+    }
+    /// The file in memory that a file of bytes is, or becomes now; `None` for what has none.
+    pub(super) fn in_memory(&self, node: NodeId) -> Result<Option<Arc<Bytes>>, Errno> {
+        let packed = match self.content(node)? {
+            Content::Memory(bytes) => return Ok(Some(bytes)),
+            Content::Packed(packed) => packed,
+            _ => return Ok(None),
+        };
+        let name = self.files.read().path_of(node).unwrap_or_default();
+        let file = File::at_path(manager(), &name)?;
+        let mut done = 0;
+        while done < packed.len() {
+            done += file.pwrite(&packed[done..], done as i64)? as usize;
+        }
+        let bytes = Bytes::of(file);
+        let mut files = world().files.write();
+        match files.leaf_mut(node) {
+            // Another thread may have been here.
+            Some(Content::Memory(there)) => return Ok(Some(there.clone())),
+            Some(content) => *content = Content::Memory(bytes.clone()),
+            None => {}
+        }
+        Ok(Some(bytes))
+    }
+}

@@ -1,0 +1,104 @@
+//! A thread from its beginning to its end.
+//!
+//! ```text
+//!   program, if it begins with one ─▶ signals ─▶ ring 3 ─▶ a call, a fault, another's turn ─▶ answered ─▶ again
+//!                                                                     its end, or its process's ─▶ finish
+//! ```
+
+use super::process::{self, Process};
+use super::sched::{self, Runs};
+use super::signal::{Ended, Info};
+use super::thread::Thread;
+use super::{calls, exec, futex, handlers, texts, user};
+use crate::running::CALL;
+use crate::say;
+use alloc::sync::Arc;
+use foliant_linux::Fault;
+use linux_raw_sys::general::{SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGTRAP};
+
+/// What a shell answers where a program cannot be run.
+const NOT_STARTED: u8 = 126;
+/// The call of programs of old.
+const INT_80: u64 = 0x80;
+/// Exceptions come below.
+const EXCEPTIONS: u64 = 32;
+
+/// Runs a thread until it ends. Its space is left then.
+pub(super) fn run(thread: &Arc<Thread>) {
+    let process = &thread.process;
+    let first = thread.first.lock().take();
+    if let Some((path, arguments, environment)) = first
+        && let Err(why) = exec::exec(thread, &path, arguments, environment)
+    {
+        say!("the program does not start: {why}");
+        process.note_end(Ended::Code(NOT_STARTED));
+    }
+    if thread.notes.get() != 0 {
+        let _ = user::put(thread.notes.get(), &thread.id); // as Linux, it does not ask
+    }
+    loop {
+        sched::give_way();
+        handlers::deliver(thread);
+        if thread.is_over() {
+            break;
+        }
+        thread.enter();
+        answer(thread);
+    }
+    finish(thread);
+}
+
+/// Does what a thread left ring 3 for.
+fn answer(thread: &Arc<Thread>) {
+    let registers = thread.registers();
+    let info = match registers.vector {
+        CALL => return calls::answer(thread),
+        vector if vector >= EXCEPTIONS && vector != INT_80 => return, // an interrupt
+        vector => match thread.refused.take() {
+            Some(Fault::Signal(it)) => Info::fault(it.number, it.code, it.addr),
+            Some(Fault::OutOfMemory) => return thread.process.note_end(Ended::Signal(SIGKILL)),
+            Some(_) => Info::fault(SIGBUS, 0, registers.rip),
+            None => exception(vector, registers.rip),
+        },
+    };
+    handlers::force(thread, info);
+}
+
+/// What an exception of ring 3 means to a program.
+fn exception(vector: u64, rip: u64) -> Info {
+    let number = match vector {
+        0 | 16 | 19 => SIGFPE,
+        1 | 3 => SIGTRAP,
+        6 => SIGILL,
+        17 => SIGBUS,
+        _ => SIGSEGV,
+    };
+    Info::fault(number, 0, rip)
+}
+
+/// The last steps of a thread.
+fn finish(thread: &Arc<Thread>) {
+    let process = &thread.process;
+    if process.threads.lock().len() > 1 {
+        futex::release(thread);
+        let word = thread.clears.get();
+        if word != 0 && user::put(word, &0u32).is_ok() {
+            futex::wake(thread, word, 1, u32::MAX);
+        }
+    }
+    thread.unload();
+    if process.lose(thread.id) {
+        process.note_end(Ended::Code(0)); // each thread said for itself that it ends
+        end(process);
+    }
+}
+
+/// The last steps of a process.
+fn end(process: &Arc<Process>) {
+    process.give_back();
+    texts::end_process(process);
+    process.tell_parent();
+    if process::all().iter().all(|process| process.is_gone()) {
+        sched::end_rounds();
+    }
+}

@@ -1,0 +1,399 @@
+//! Opened files, and the descriptors by which a process names them.
+//!
+//! ```text
+//!   descriptor ─▶ Opened: position, flags ─▶ node ─▶ content
+//! ```
+//!
+//! **Invariants**
+//! - D1. An opened file holds its node: what is unlinked stays until the last descriptor is closed.
+//! - D2. An opened file is dropped with no lock held: it lets go of its node.
+//!
+//! **Locking**: the position's lock is held around a read or write that moves it, as Linux does.
+
+use super::content::{Bytes, Content, Device};
+use super::pipe::{End, Pipe, Waits};
+use super::{names, random, world};
+use crate::reach;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use foliant_files::NodeId;
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{
+    EBADF, EFAULT, EINVAL, EISDIR, EMFILE, ENOSPC, ENXIO, EOVERFLOW, ESPIPE,
+};
+use linux_raw_sys::general::{
+    O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, SEEK_CUR, SEEK_DATA,
+    SEEK_END, SEEK_HOLE, SEEK_SET,
+};
+use spin::Mutex;
+
+/// The most bytes that a read or write moves.
+const MOVED_MAX: u64 = i32::MAX as u64 & !4095;
+/// Descriptors of a process.
+pub(super) const DESCRIPTORS_MAX: usize = 1024;
+const PIECE: usize = 4096;
+
+/// An opened file.
+pub(super) struct Opened {
+    pub(super) node: NodeId,
+    flags: AtomicU32,
+    position: Mutex<u64>,
+    /// What a text was when it was opened.
+    text: Option<Vec<u8>>,
+    /// The end of a pipe that it is.
+    pipe: Option<(Arc<Pipe>, End)>,
+}
+
+/// The end of a pipe that these flags open.
+fn end_of(flags: u32) -> Option<End> {
+    match flags & (O_PATH | O_ACCMODE) {
+        O_RDONLY => Some(End::Reads),
+        O_WRONLY => Some(End::Writes),
+        _ => None,
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some((pipe, end)) = self.pipe.take() {
+            pipe.close(end);
+        }
+        let gone = world().files.write().let_go(self.node); // D1
+        drop(gone);
+    }
+}
+
+/// Where a read or write begins.
+#[derive(Clone, Copy)]
+pub(super) enum From {
+    /// At the position, which moves.
+    Position,
+    /// There.
+    Offset(u64),
+}
+
+/// Bytes of the program.
+#[derive(Clone, Copy)]
+pub(super) struct Buffer {
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+}
+
+impl Opened {
+    fn holding(node: NodeId, flags: u32) -> Opened {
+        world().files.write().hold(node); // D1
+        let pipe = match world().files.read().leaf(node) {
+            Some(Content::Pipe(pipe)) => end_of(flags).map(|end| (pipe.clone(), end)),
+            _ => None,
+        };
+        if let Some((pipe, end)) = &pipe {
+            pipe.open(*end);
+        }
+        let (flags, position) = (AtomicU32::new(flags), Mutex::new(0));
+        Opened { node, flags, position, text: None, pipe }
+    }
+    /// Opens a node.
+    pub(super) fn of(node: NodeId, flags: u32) -> Result<Arc<Opened>, Errno> {
+        let mut opened = Opened::holding(node, flags);
+        let is_read = flags & (O_PATH | O_ACCMODE) != O_WRONLY && flags & O_PATH == 0;
+        if is_read
+            && !world().files.read().is_folder(node)
+            && let Content::Text(text) = world().content(node)?
+        {
+            opened.text = Some(text.read()?);
+        }
+        Ok(Arc::new(opened))
+    }
+
+    pub(super) fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+    pub(super) fn set_flags(&self, flags: u32) {
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+    pub(super) fn may_read(&self) -> bool {
+        self.flags() & O_PATH == 0 && matches!(self.flags() & O_ACCMODE, O_RDONLY | O_RDWR)
+    }
+    pub(super) fn may_write(&self) -> bool {
+        self.flags() & O_PATH == 0 && matches!(self.flags() & O_ACCMODE, O_WRONLY | O_RDWR)
+    }
+
+    /// What it is; refused where it is a folder, or opened as a name alone.
+    pub(super) fn content(&self) -> Result<Content, Errno> {
+        if self.flags() & O_PATH != 0 {
+            return Err(Errno::BADF);
+        }
+        if world().files.read().is_folder(self.node) {
+            return Err(Errno(EISDIR));
+        }
+        world().content(self.node)
+    }
+
+    /// Reads into a buffer.
+    pub(super) fn read(&self, from: From, buffer: Buffer) -> Result<u64, Errno> {
+        if !self.may_read() {
+            return Err(Errno(EBADF));
+        }
+        let content = self.content()?;
+        self.moving(from, &content, buffer.bytes, |offset, bytes| {
+            let put = |at: u64, bytes: &[u8]| reach::put(buffer.at.wrapping_add(at), bytes);
+            match &content {
+                Content::Memory(it) => it.file.pread_to(bytes, *offset as i64, put),
+                Content::Packed(packed) => moved(slice(packed, *offset, bytes), put),
+                Content::Text(_) => {
+                    let text = self.text.as_deref().unwrap_or_default();
+                    moved(slice(text, *offset, bytes), put)
+                }
+                Content::Device(device) => device.read(bytes, put),
+                Content::Stream(stream) => {
+                    let mut piece = [0; PIECE];
+                    let room = piece.len().min(bytes as usize);
+                    let count = stream.read(&mut piece[..room])?;
+                    moved(&piece[..count], put)
+                }
+                Content::Pipe(pipe) => {
+                    let mut piece = [0; PIECE];
+                    let room = piece.len().min(bytes as usize);
+                    let count = pipe.read(&mut piece[..room], self.waits())?;
+                    moved(&piece[..count], put)
+                }
+                Content::Link(_) => Err(Errno(ENXIO)),
+            }
+        })
+    }
+    /// Whether a call on it waits.
+    fn waits(&self) -> Waits {
+        if self.flags() & O_NONBLOCK != 0 { Waits::No } else { Waits::Yes }
+    }
+
+    /// Writes from a buffer.
+    pub(super) fn write(&self, from: From, buffer: Buffer) -> Result<u64, Errno> {
+        if !self.may_write() {
+            return Err(Errno(EBADF));
+        }
+        let mut content = self.content()?;
+        if matches!(content, Content::Packed(_))
+            && let Some(bytes) = world().in_memory(self.node)?
+        {
+            content = Content::Memory(bytes);
+        }
+        let get = |at: u64, bytes: &mut [u8]| reach::get(bytes, buffer.at.wrapping_add(at));
+        let written =
+            self.moving(from, &content, buffer.bytes, |offset, bytes| match &content {
+                Content::Memory(it) => self.write_bytes(it, (offset, bytes), get),
+                Content::Device(Device::Full) if bytes > 0 => Err(Errno(ENOSPC)),
+                Content::Device(_) => Ok(bytes),
+                Content::Stream(stream) => pieces(bytes, get, |piece| stream.write(piece)),
+                Content::Pipe(pipe) => pieces(bytes, get, |piece| pipe.write(piece, self.waits())),
+                Content::Text(text) => {
+                    let mut all = alloc::vec![0; bytes.min(PIECE as u64) as usize];
+                    let count = get(0, &mut all);
+                    if count < all.len() {
+                        return Err(Errno(EFAULT));
+                    }
+                    text.write(&all)?;
+                    Ok(count as u64)
+                }
+                Content::Packed(_) | Content::Link(_) => Err(Errno(ENXIO)),
+            })?;
+        if !is_stream(&content) {
+            names::note_written(self.node);
+        }
+        Ok(written)
+    }
+    fn write_bytes(
+        &self,
+        it: &Arc<Bytes>,
+        (offset, bytes): (&mut u64, u64),
+        get: impl FnMut(u64, &mut [u8]) -> usize,
+    ) -> Result<u64, Errno> {
+        let _changes = it.changes.lock();
+        if self.flags() & O_APPEND != 0 {
+            *offset = it.file.bytes();
+        }
+        it.file.pwrite_from(bytes, *offset as i64, get)
+    }
+
+    /// Moves bytes from the position on, which goes along, or from an offset.
+    fn moving(
+        &self,
+        from: From,
+        content: &Content,
+        bytes: u64,
+        work: impl FnOnce(&mut u64, u64) -> Result<u64, Errno>,
+    ) -> Result<u64, Errno> {
+        let bytes = bytes.min(MOVED_MAX);
+        let is_stream = is_stream(content);
+        match from {
+            From::Offset(_) if is_stream => Err(Errno(ESPIPE)),
+            From::Offset(offset) if offset > i64::MAX as u64 => Err(Errno(EINVAL)),
+            From::Offset(mut offset) => work(&mut offset, bytes),
+            From::Position if is_stream => work(&mut 0, bytes),
+            From::Position => {
+                let mut position = self.position.lock();
+                let mut offset = *position;
+                let moved = work(&mut offset, bytes)?;
+                *position = offset + moved;
+                Ok(moved)
+            }
+        }
+    }
+}
+
+impl Opened {
+    /// Moves the position: `lseek`.
+    pub(super) fn seek(&self, by: i64, whence: u32) -> Result<u64, Errno> {
+        if self.flags() & O_PATH != 0 {
+            return Err(Errno(EBADF));
+        }
+        let is_folder = world().files.read().is_folder(self.node);
+        let content = if is_folder { None } else { Some(world().content(self.node)?) };
+        if content.as_ref().is_some_and(is_stream) {
+            return Err(Errno(ESPIPE));
+        }
+        let bytes = content.map_or(0, |content| content.bytes());
+        let mut position = self.position.lock();
+        let beyond = u64::try_from(by).is_ok_and(|by| by >= bytes);
+        let base = match whence {
+            SEEK_SET => 0,
+            SEEK_CUR => *position,
+            SEEK_END => bytes,
+            SEEK_DATA | SEEK_HOLE if beyond || by < 0 => return Err(Errno(ENXIO)),
+            SEEK_DATA => 0,
+            // The only hole that is told of is the one behind the end.
+            SEEK_HOLE => bytes.wrapping_sub(by as u64),
+            _ => return Err(Errno(EINVAL)),
+        };
+        let to = (base as i64).checked_add(by).ok_or(Errno(EOVERFLOW))?;
+        *position = u64::try_from(to).map_err(|_| Errno(EINVAL))?;
+        Ok(*position)
+    }
+    /// The position, for a walk through a folder.
+    pub(super) fn with_position<R>(&self, work: impl FnOnce(&mut u64) -> R) -> R {
+        work(&mut self.position.lock())
+    }
+}
+
+impl Device {
+    fn read(self, bytes: u64, mut put: impl FnMut(u64, &[u8]) -> usize) -> Result<u64, Errno> {
+        let mut piece = [0; PIECE];
+        let mut done = 0;
+        while done < bytes && self != Device::Null {
+            let count = piece.len().min((bytes - done) as usize);
+            if self == Device::Random {
+                random::fill(&mut piece[..count]);
+            }
+            let came = put(done, &piece[..count]);
+            done += came as u64;
+            if came < count {
+                return if done == 0 { Err(Errno(EFAULT)) } else { Ok(done) };
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Whether something has no positions.
+fn is_stream(content: &Content) -> bool {
+    matches!(content, Content::Stream(_) | Content::Pipe(_))
+}
+/// The bytes of a text that a read from an offset on gets.
+fn slice(text: &[u8], offset: u64, bytes: u64) -> &[u8] {
+    let start = (text.len() as u64).min(offset) as usize;
+    let left = &text[start..];
+    &left[..left.len().min(bytes as usize)]
+}
+/// Puts bytes, and says how many came over.
+fn moved(bytes: &[u8], mut put: impl FnMut(u64, &[u8]) -> usize) -> Result<u64, Errno> {
+    match put(0, bytes) {
+        0 if !bytes.is_empty() => Err(Errno(EFAULT)),
+        count => Ok(count as u64),
+    }
+}
+/// Takes bytes piece by piece.
+fn pieces(
+    bytes: u64,
+    mut get: impl FnMut(u64, &mut [u8]) -> usize,
+    mut taken: impl FnMut(&[u8]) -> Result<usize, Errno>,
+) -> Result<u64, Errno> {
+    let mut piece = [0; PIECE];
+    let mut done = 0;
+    while done < bytes {
+        let count = piece.len().min((bytes - done) as usize);
+        let came = get(done, &mut piece[..count]);
+        if came == 0 {
+            return if done == 0 { Err(Errno(EFAULT)) } else { Ok(done) };
+        }
+        let took = match taken(&piece[..came]) {
+            Ok(took) => took,
+            Err(why) if done == 0 => return Err(why),
+            Err(_) => break,
+        };
+        done += took as u64;
+        if took < count {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// What a descriptor is.
+#[derive(Clone)]
+pub(super) struct Descriptor {
+    pub(super) opened: Arc<Opened>,
+    /// Whether a new program does not have it.
+    pub(super) closes: bool,
+}
+
+/// The descriptors of a process.
+#[derive(Clone, Default)]
+pub(super) struct Descriptors(Vec<Option<Descriptor>>);
+
+impl Descriptors {
+    /// Those of the first program: the three streams.
+    pub(super) fn first() -> Descriptors {
+        let flags = [O_RDONLY, O_WRONLY, O_WRONLY];
+        let all = names::streams().into_iter().zip(flags).map(|(node, flags)| {
+            let opened = Opened::holding(node, flags);
+            Some(Descriptor { opened: Arc::new(opened), closes: false })
+        });
+        Descriptors(all.collect())
+    }
+    /// The opened file of a descriptor.
+    pub(super) fn get(&self, number: u64) -> Result<&Descriptor, Errno> {
+        self.0.get(number as u32 as usize).and_then(Option::as_ref).ok_or(Errno(EBADF))
+    }
+    pub(super) fn get_mut(&mut self, number: u64) -> Result<&mut Descriptor, Errno> {
+        self.0.get_mut(number as u32 as usize).and_then(Option::as_mut).ok_or(Errno(EBADF))
+    }
+    /// The lowest free number from `low` on becomes a descriptor.
+    pub(super) fn add(&mut self, low: u64, descriptor: Descriptor) -> Result<u64, Errno> {
+        let low = low as usize;
+        let free = (low..DESCRIPTORS_MAX).find(|n| self.0.get(*n).is_none_or(Option::is_none));
+        let number = free.ok_or(Errno(EMFILE))?;
+        self.set(number, Some(descriptor));
+        Ok(number as u64)
+    }
+    /// Gives a number another meaning; what it meant is to be dropped without a lock (D2).
+    pub(super) fn set(&mut self, number: usize, to: Option<Descriptor>) -> Option<Descriptor> {
+        if self.0.len() <= number {
+            self.0.resize(number + 1, None);
+        }
+        core::mem::replace(&mut self.0[number], to)
+    }
+    /// Takes one away.
+    pub(super) fn take(&mut self, number: u64) -> Result<Descriptor, Errno> {
+        self.get(number)?;
+        self.0[number as u32 as usize].take().ok_or(Errno(EBADF))
+    }
+    /// Takes those away that a new program does not have.
+    pub(super) fn take_closing(&mut self) -> Vec<Descriptor> {
+        let closing = self.0.iter_mut().filter(|it| it.as_ref().is_some_and(|it| it.closes));
+        closing.filter_map(Option::take).collect()
+    }
+    /// Takes all away.
+    pub(super) fn take_all(&mut self) -> Vec<Descriptor> {
+        core::mem::take(&mut self.0).into_iter().flatten().collect()
+    }
+}

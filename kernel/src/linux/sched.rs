@@ -1,0 +1,386 @@
+//! Which thread runs where: one queue of those that can, and waiting.
+//!
+//! ```text
+//!              ┌───────────────── its time is over ────────────────┐
+//!   wake ─▶ queue ─▶ a CPU takes it: space, stack ─▶ runs ─────────┤
+//!     ▲                                              │ waits       │ ends
+//!     └──────────────────── parked ◀─────────────────┘             ▼
+//! ```
+//!
+//! A CPU goes round on a stack of its own: it takes a thread, goes on on that thread's stack, and
+//! comes back when the thread waits, ends, or has run for its time. The kernel is not interrupted
+//! for another thread.
+//!
+//! **Invariants**
+//! - S1. A thread is in the queue once, or runs, or is parked. One that was woken while it ran is
+//!   queued again when it parks: no wake-up is lost.
+//! - S2. A thread that left its stack is found by others only when its CPU runs its space no more,
+//!   so the last one that lets go of a process's memory can end it.
+//! - S3. Whoever waits says so where it can be found, then looks once more, and parks then.
+//! - S4. Between two stacks interrupts are out: an entry asks how low the stack goes.
+//!
+//! **Locking**: the queue's lock and the sleepers' lock, each for a few instructions, with nothing
+//! under them.
+#![allow(unsafe_code)]
+
+use super::clock;
+use crate::memory::{CPUS_MAX, manager};
+use crate::{apic, cpu, port, smp};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use foliant_linux::Errno;
+use foliant_units::{Bytes, Cpu, Va};
+use spin::Mutex;
+
+/// Nanoseconds that a thread runs while others want to.
+const TURN: u64 = 10_000_000;
+/// A CPU without work looks after so many nanoseconds at the latest.
+const LOOK: u64 = 100_000_000;
+/// A thread's stack in the kernel.
+const STACK: Bytes = Bytes::new(32 << 10);
+
+const RUNS: u8 = 0;
+const PARKED: u8 = 1;
+const WOKEN: u8 = 2;
+
+static READY: Mutex<VecDeque<Arc<dyn Runs>>> = Mutex::new(VecDeque::new());
+/// How many are in the queue, for those that have interrupts out.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// Threads that are to be woken at a time, by that and a number of their own.
+static SLEEPERS: Mutex<BTreeMap<(u64, u64), Arc<dyn Runs>>> = Mutex::new(BTreeMap::new());
+static SLEEPS: AtomicU64 = AtomicU64::new(0);
+/// When the first of them is to be woken.
+static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
+/// CPUs that halt.
+static IDLE: [AtomicBool; CPUS_MAX] = [const { AtomicBool::new(false) }; CPUS_MAX];
+/// Nothing is to be run any more.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    fn switch_stack(from: *mut u64, to: u64);
+}
+
+/// What a CPU has for going round. Its own CPU alone uses it.
+struct Round {
+    /// Where its own stack was left.
+    stack: Cell<u64>,
+    running: RefCell<Option<Arc<dyn Runs>>>,
+}
+// SAFETY: each CPU uses its own.
+unsafe impl Sync for Round {}
+static ROUNDS: [Round; CPUS_MAX] =
+    [const { Round { stack: Cell::new(0), running: RefCell::new(None) } }; CPUS_MAX];
+
+fn own() -> &'static Round {
+    &ROUNDS[cpu::me().index()]
+}
+
+/// The thread that the calling CPU runs.
+pub(super) fn current() -> Arc<dyn Runs> {
+    own().running.borrow().clone().expect("a thread runs")
+}
+
+/// What runs: a thread.
+pub(super) trait Runs: Send + Sync {
+    fn place(&self) -> &Place;
+    /// Makes the calling CPU run its space, and answer for it.
+    fn load(&self);
+    /// Ends that.
+    fn unload(&self);
+    /// Runs it to its end.
+    fn run(self: Arc<Self>);
+    /// Whether a wait of it ends early.
+    fn is_interrupted(&self) -> bool;
+}
+
+/// Why a thread left its stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    /// Another one's turn has come.
+    Turn,
+    /// It waits.
+    Waits,
+    /// It has ended.
+    Ended,
+}
+
+/// How a thread is scheduled.
+pub(super) struct Place {
+    /// Its lowest address.
+    low: Va,
+    end: Va,
+    /// Where it was left.
+    at: Cell<u64>,
+    left: Cell<Left>,
+    state: AtomicU8,
+    /// CPUs that may run it, a bit each.
+    pub(super) allowed: AtomicU64,
+}
+
+impl Place {
+    /// A stack on which a thread begins.
+    pub(super) fn new() -> Result<Place, Errno> {
+        use foliant::vmap::{Caller, Request};
+        let caller = Caller(Place::new as *const () as u64);
+        let range = manager().vmalloc(&Request::of(STACK).called(caller));
+        let range = range.map_err(|_| Errno::NOMEM)?;
+        let (low, end) = (range.start(), range.end());
+        // Six registers, where to go, and a word that keeps the stack aligned as behind a call.
+        let first = end.get() - 8 * 8;
+        let words = first as *mut [u64; 8];
+        // SAFETY: the end of a stack that is nobody else's.
+        unsafe { words.write([0, 0, 0, 0, 0, 0, begin as *const () as u64, 0]) };
+        Ok(Place {
+            low,
+            end,
+            at: Cell::new(first),
+            left: Cell::new(Left::Turn),
+            state: AtomicU8::new(RUNS),
+            allowed: AtomicU64::new(u64::MAX),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        debug_assert!(self.end > self.low);
+        manager().vfree(self.low).expect("the stack was mapped, and nobody is on it");
+    }
+}
+
+/// Where a thread begins, with interrupts out.
+extern "C" fn begin() -> ! {
+    port::enable();
+    current().run();
+    leave(Left::Ended);
+    unreachable!("what has ended is not run")
+}
+
+/// Leaves the running thread's stack.
+fn leave(why: Left) {
+    let (from, to) = {
+        let running = own().running.borrow();
+        let place = running.as_ref().expect("a thread runs").place();
+        place.left.set(why);
+        (place.at.as_ptr(), own().stack.get())
+    };
+    port::disable(); // S4
+    // SAFETY: the CPU's own stack was left by `go`, and this one is gone on with by `go` alone.
+    unsafe { switch_stack(from, to) };
+    port::enable();
+}
+
+/// Runs a thread until it leaves its stack.
+fn go(thread: Arc<dyn Runs>, low: u64) {
+    thread.load();
+    let place: *const Place = thread.place();
+    *own().running.borrow_mut() = Some(thread);
+    // SAFETY: the thread is kept until it is taken out below.
+    let place = unsafe { &*place };
+    smp::interrupt_in(TURN);
+    port::disable(); // S4
+    cpu::set_stack_low(smp::room_from(place.low));
+    // SAFETY: the thread's stack, which nobody is on.
+    unsafe { switch_stack(own().stack.as_ptr(), place.at.get()) };
+    cpu::set_stack_low(low);
+    port::enable();
+    let thread = own().running.borrow_mut().take().expect("it ran until now");
+    thread.unload(); // S2
+    match thread.place().left.get() {
+        Left::Turn => queue(thread),
+        Left::Waits => {
+            let state = &thread.place().state;
+            let parks = state.compare_exchange(RUNS, PARKED, Ordering::AcqRel, Ordering::Acquire);
+            if parks.is_err() {
+                state.store(RUNS, Ordering::Release); // S1
+                queue(thread);
+            }
+        }
+        Left::Ended => {}
+    }
+}
+
+fn queue(thread: Arc<dyn Runs>) {
+    let allowed = thread.place().allowed.load(Ordering::Relaxed);
+    READY.lock().push_back(thread);
+    WAITING.fetch_add(1, Ordering::AcqRel);
+    let is_idle =
+        |cpu: &usize| (*cpu >= 64 || allowed & 1 << cpu != 0) && IDLE[*cpu].load(Ordering::Acquire);
+    if let Some(cpu) = (0..smp::online()).find(is_idle) {
+        smp::interrupt(Cpu(cpu as u16), apic::WAKE);
+    }
+}
+fn take() -> Option<Arc<dyn Runs>> {
+    let bit = 1u64.checked_shl(cpu::me().0.into()).unwrap_or(u64::MAX);
+    let mut ready = READY.lock();
+    let may = |thread: &Arc<dyn Runs>| thread.place().allowed.load(Ordering::Relaxed) & bit != 0;
+    let nth = ready.iter().position(may)?;
+    let thread = ready.remove(nth)?;
+    WAITING.fetch_sub(1, Ordering::AcqRel);
+    Some(thread)
+}
+
+/// Lets a new thread run.
+pub(super) fn start(thread: Arc<dyn Runs>) {
+    queue(thread);
+}
+/// Lets a thread go on that waits, or is about to.
+pub(super) fn wake(thread: Arc<dyn Runs>) {
+    let state = &thread.place().state;
+    loop {
+        let now = state.load(Ordering::Acquire);
+        let next = if now == PARKED { RUNS } else { WOKEN };
+        if state.compare_exchange(now, next, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            if now == PARKED {
+                queue(thread);
+            }
+            return;
+        }
+    }
+}
+/// Lets others run that want to, and comes back.
+pub(super) fn give_way() {
+    if WAITING.load(Ordering::Acquire) > 0 {
+        leave(Left::Turn);
+    } else {
+        smp::interrupt_in(TURN);
+    }
+}
+
+/// Waits to be woken, or until a time. Something else may wake it as well.
+pub(super) fn park(until: Option<u64>) {
+    let Some(until) = until else { return leave(Left::Waits) };
+    let key = (until, SLEEPS.fetch_add(1, Ordering::Relaxed));
+    SLEEPERS.lock().insert(key, current());
+    FIRST.fetch_min(until, Ordering::AcqRel);
+    leave(Left::Waits);
+    let own = SLEEPERS.lock().remove(&key);
+    drop(own);
+}
+/// Wakes those whose time has come; says when the next one's comes.
+fn wake_sleepers() -> u64 {
+    let now = clock::uptime();
+    if FIRST.load(Ordering::Acquire) > now {
+        return FIRST.load(Ordering::Acquire);
+    }
+    let mut due = Vec::new();
+    {
+        let mut sleepers = SLEEPERS.lock();
+        while let Some(first) = sleepers.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            due.push(first.remove());
+        }
+        let next = sleepers.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
+        FIRST.store(next, Ordering::Release);
+    }
+    due.into_iter().for_each(wake);
+    FIRST.load(Ordering::Acquire)
+}
+
+/// Goes round on the calling CPU until it is over.
+pub(super) fn go_round() {
+    let low = smp::room_from(smp::stack_of(cpu::me()));
+    while !IS_OVER.load(Ordering::Acquire) {
+        let next = wake_sleepers();
+        if let Some(thread) = take() {
+            go(thread, low);
+            continue;
+        }
+        let is_idle = &IDLE[cpu::me().index()];
+        smp::interrupt_in(next.saturating_sub(clock::uptime()).min(LOOK));
+        is_idle.store(true, Ordering::SeqCst);
+        port::disable();
+        if WAITING.load(Ordering::SeqCst) == 0 && !IS_OVER.load(Ordering::SeqCst) {
+            port::enable_and_halt();
+        } else {
+            port::enable();
+        }
+        is_idle.store(false, Ordering::SeqCst);
+    }
+    smp::stop_timer();
+}
+/// Ends the rounds of all CPUs.
+pub(super) fn end_rounds() {
+    IS_OVER.store(true, Ordering::SeqCst);
+    wake_cpus();
+}
+/// Has every CPU look whether something changed.
+pub(super) fn wake_cpus() {
+    for cpu in (0..smp::online()).map(|cpu| Cpu(cpu as u16)).filter(|cpu| *cpu != cpu::me()) {
+        smp::interrupt(cpu, apic::WAKE);
+    }
+}
+
+/// Why a wait ended without what was waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cut {
+    /// A signal, or the process's end.
+    Signal,
+    /// The time.
+    Time,
+}
+
+/// Threads that wait for something.
+pub(super) struct Waiters(Mutex<Vec<Arc<dyn Runs>>>);
+
+impl Waiters {
+    pub(super) const fn new() -> Waiters {
+        Waiters(Mutex::new(Vec::new()))
+    }
+    /// Waits until `done` has something.
+    pub(super) fn wait<R>(
+        &self,
+        until: Option<u64>,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Result<R, Cut> {
+        if let Some(result) = done() {
+            return Ok(result);
+        }
+        let thread = current();
+        loop {
+            self.0.lock().push(thread.clone());
+            let found = done(); // S3
+            let cut = match () {
+                () if found.is_some() => None,
+                () if thread.is_interrupted() => Some(Cut::Signal),
+                () if until.is_some_and(|until| clock::uptime() >= until) => Some(Cut::Time),
+                () => {
+                    park(until);
+                    None
+                }
+            };
+            self.remove(&thread);
+            match (found, cut) {
+                (Some(result), _) => return Ok(result),
+                (None, Some(cut)) => return Err(cut),
+                (None, None) => {}
+            }
+            if let Some(result) = done() {
+                return Ok(result);
+            }
+        }
+    }
+    fn remove(&self, thread: &Arc<dyn Runs>) {
+        self.0.lock().retain(|other| !core::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(thread)));
+    }
+    /// Wakes all of them.
+    pub(super) fn wake(&self) {
+        let all = self.0.lock().clone();
+        all.into_iter().for_each(wake);
+    }
+}
+
+/// Sleeps until a time.
+pub(super) fn sleep(until: u64) -> Result<(), Cut> {
+    let nobody = Waiters::new();
+    match nobody.wait::<()>(Some(until), || None) {
+        Err(Cut::Time) => Ok(()),
+        Err(cut) => Err(cut),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,167 @@
+//! Signals as data: what is told of them, and what waits.
+//!
+//! **Invariants**
+//! - G1. A signal that waits waits once; what is told of it is what came with the first.
+#![allow(unsafe_code)]
+
+use super::user::Plain;
+use alloc::collections::BTreeMap;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use foliant_linux::Errno;
+use linux_raw_sys::general::{
+    SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SS_DISABLE,
+};
+use spin::Mutex;
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// It said so.
+    Code(u8),
+    /// A signal ended it.
+    Signal(u32),
+}
+
+impl Ended {
+    /// As `wait4` tells it.
+    pub(super) fn word(self) -> u32 {
+        match self {
+            Ended::Code(code) => u32::from(code) << 8,
+            Ended::Signal(number) => number,
+        }
+    }
+}
+
+/// Signals that there are.
+pub(super) const SIGNALS: u32 = 64;
+/// A handler that stands for what happens by default, and one that stands for nothing.
+pub(super) const DEFAULT: u64 = 0;
+pub(super) const IGNORE: u64 = 1;
+
+/// A call that a signal cut short, and that is made again where its handler wants that.
+pub(super) const CUT: Errno = Errno(512);
+
+/// What a process does about a signal.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Action {
+    pub(super) handler: u64,
+    pub(super) flags: u64,
+    pub(super) restorer: u64,
+    pub(super) mask: u64,
+}
+
+/// What is told of a signal: Linux's `siginfo`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Info {
+    pub(super) number: i32,
+    error: i32,
+    code: i32,
+    padding: i32,
+    /// The address; or process and user, and a status.
+    pub(super) more: [u64; 14],
+}
+
+impl Info {
+    pub(super) fn fault(number: u32, code: u32, addr: u64) -> Info {
+        let mut info = Info::plain(number, code as i32);
+        info.more[0] = addr;
+        info
+    }
+    fn plain(number: u32, code: i32) -> Info {
+        Info { number: number as i32, error: 0, code, padding: 0, more: [0; 14] }
+    }
+    /// From a process.
+    pub(super) fn sent(number: u32, code: i32, from: u32) -> Info {
+        let mut info = Info::plain(number, code);
+        info.more[0] = from.into();
+        info
+    }
+    /// Of a child that ended.
+    pub(super) fn of_child(child: u32, ended: Ended) -> Info {
+        const EXITED: i32 = 1;
+        const KILLED: i32 = 2;
+        let (code, status) = match ended {
+            Ended::Code(code) => (EXITED, code.into()),
+            Ended::Signal(number) => (KILLED, number),
+        };
+        let mut info = Info::sent(SIGCHLD, code, child);
+        info.more[1] = status.into();
+        info
+    }
+}
+
+/// What waits.
+pub(super) struct Waiting {
+    set: AtomicU64,
+    told: Mutex<BTreeMap<u32, Info>>,
+}
+
+impl Waiting {
+    pub(super) const fn new() -> Waiting {
+        Waiting { set: AtomicU64::new(0), told: Mutex::new(BTreeMap::new()) }
+    }
+    pub(super) fn put(&self, info: Info) {
+        self.told.lock().entry(info.number as u32).or_insert(info); // G1
+        self.set.fetch_or(bit(info.number as u32), Ordering::AcqRel);
+    }
+    pub(super) fn set(&self) -> u64 {
+        self.set.load(Ordering::Acquire)
+    }
+    /// Takes the first of a set.
+    pub(super) fn take(&self, of: u64) -> Option<Info> {
+        let mut told = self.told.lock();
+        let found = self.set() & of;
+        if found == 0 {
+            return None;
+        }
+        let number = found.trailing_zeros() + 1;
+        self.set.fetch_and(!bit(number), Ordering::AcqRel);
+        told.remove(&number)
+    }
+}
+
+/// What a thread has of its own.
+pub(super) struct Pending {
+    pub(super) own: Waiting,
+    /// Signals that wait until it wants them, a bit each.
+    blocked: AtomicU64,
+    /// What was blocked before a call that has others blocked while it waits.
+    pub(super) before: Cell<Option<u64>>,
+    /// Address, flags and size of the stack for handlers.
+    pub(super) stack: Cell<[u64; 3]>,
+}
+
+impl Pending {
+    pub(super) fn new() -> Pending {
+        Pending {
+            own: Waiting::new(),
+            blocked: AtomicU64::new(0),
+            before: Cell::new(None),
+            stack: Cell::new([0, SS_DISABLE.into(), 0]),
+        }
+    }
+    pub(super) fn blocked(&self) -> u64 {
+        self.blocked.load(Ordering::Acquire)
+    }
+    /// Two are never blocked.
+    pub(super) fn block(&self, set: u64) {
+        self.blocked.store(set & !(bit(SIGKILL) | bit(SIGSTOP)), Ordering::Release);
+    }
+}
+
+pub(super) const fn bit(number: u32) -> u64 {
+    1 << (number - 1)
+}
+
+/// Whether nothing happens by default.
+pub(super) fn is_harmless(number: u32) -> bool {
+    matches!(number, SIGCHLD | SIGCONT | SIGURG | SIGWINCH | SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU)
+}
+
+// SAFETY: numbers alone, one behind the other.
+unsafe impl Plain for Info {}
+// SAFETY: as above.
+unsafe impl Plain for Action {}

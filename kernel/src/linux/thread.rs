@@ -1,0 +1,264 @@
+//! A thread of a program: its registers, ring 3 and back.
+//!
+//! ```text
+//!   run ─▶ signals ─▶ ring 3 ─▶ a call, or a fault that nobody served: registers kept ─▶ answer ─▶ again
+//! ```
+//!
+//! **Invariants**
+//! - T1. The CPU that runs a thread alone looks at its registers.
+#![allow(unsafe_code)]
+
+use super::process::{Member, Process};
+use super::sched::{Place, Runs};
+use super::signal::{Pending, SIGNALS, bit};
+use crate::cpu::{self, USER_CODE, USER_DATA};
+use crate::frame::{Floats, Frame};
+use crate::memory::manager;
+use crate::port::write_msr;
+use crate::running::Program;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicBool, Ordering};
+use foliant::fault::Access;
+use foliant_linux::{Errno, Fault};
+use foliant_units::Va;
+use spin::Mutex;
+
+const FS_BASE: u32 = 0xc000_0100;
+/// Ring 3's, while the kernel's is in place.
+const KERNEL_GS_BASE: u32 = 0xc000_0102;
+
+/// The processor's own vector for what it refuses.
+const GENERAL: u64 = 13;
+
+/// The flags that a program may set: arithmetic, direction, trap, alignment check, identification.
+const FLAGS: u64 = 0x24_0dd5;
+/// Those that every thread has: interrupts come in.
+const FLAGS_ON: u64 = 1 << 9 | 1 << 1;
+
+unsafe extern "C" {
+    fn enter_ring_3(registers: *const Frame, floats: *const Floats);
+}
+
+/// Path, arguments and environment of a program.
+pub(super) type Begins = (Vec<u8>, Vec<Vec<u8>>, Vec<Vec<u8>>);
+
+/// What a thread does from its beginning to its end.
+pub(super) type Life = fn(&Arc<Thread>);
+
+/// A thread.
+pub(super) struct Thread {
+    pub(super) id: u32,
+    pub(super) process: Arc<Process>,
+    pub(super) place: Place,
+    pub(super) signals: Pending,
+    registers: UnsafeCell<Frame>,
+    floats: UnsafeCell<Floats>,
+    /// What the access got that made it leave ring 3.
+    pub(super) refused: Cell<Option<Fault>>,
+    /// Bases of FS and GS.
+    bases: Cell<[u64; 2]>,
+    /// A word that becomes 0 when it ends, and whose waiters are woken.
+    pub(super) clears: Cell<u64>,
+    /// A word that gets its number before it begins.
+    pub(super) notes: Cell<u64>,
+    /// The list of locks that it holds.
+    pub(super) robust: Cell<u64>,
+    /// The program that it begins with: path, arguments, environment.
+    pub(super) first: Mutex<Option<Begins>>,
+    /// The number of the call that a signal cut short.
+    pub(super) cut: Cell<Option<u64>>,
+    /// It ends by itself: another thread starts a program, or this one said so.
+    ends: AtomicBool,
+    /// What it does from its beginning to its end.
+    pub(super) runs: Life,
+}
+
+// SAFETY: T1; what others reach is atomic or locked.
+unsafe impl Send for Thread {}
+// SAFETY: as above.
+unsafe impl Sync for Thread {}
+
+impl Thread {
+    /// A thread of a process, which knows it from now on.
+    pub(super) fn of(process: Arc<Process>, id: u32, runs: Life) -> Result<Arc<Thread>, Errno> {
+        let thread = Arc::new(Thread {
+            id,
+            place: Place::new()?,
+            signals: Pending::new(),
+            registers: UnsafeCell::new(registers(0, 0)),
+            floats: UnsafeCell::new(FRESH),
+            refused: Cell::new(None),
+            bases: Cell::new([0; 2]),
+            clears: Cell::new(0),
+            notes: Cell::new(0),
+            robust: Cell::new(0),
+            first: Mutex::new(None),
+            cut: Cell::new(None),
+            ends: AtomicBool::new(false),
+            runs,
+            process,
+        });
+        thread.process.threads.lock().push(thread.clone());
+        Ok(thread)
+    }
+    /// Gives a thread that has not begun the registers of this one.
+    pub(super) fn copy_to(&self, other: &Thread) {
+        let registers = self.registers();
+        other.set_registers(|all| *all = registers);
+        other.set_floats(self.floats());
+        other.bases.set(self.bases.get());
+    }
+
+    /// Its registers.
+    pub(super) fn registers(&self) -> Frame {
+        // SAFETY: T1.
+        unsafe { *self.registers.get() }
+    }
+    /// Changes its registers.
+    pub(super) fn set_registers(&self, change: impl FnOnce(&mut Frame)) {
+        // SAFETY: T1.
+        change(unsafe { &mut *self.registers.get() });
+    }
+    /// What it has in x87 and SSE.
+    pub(super) fn floats(&self) -> Floats {
+        // SAFETY: T1.
+        unsafe { *self.floats.get() }
+    }
+    /// Gives it others. No bit is set that the processor refuses.
+    pub(super) fn set_floats(&self, mut floats: Floats) {
+        let mask = u32::from_le_bytes([FRESH.0[24], FRESH.0[25], 0, 0]) | 0xffff;
+        let mxcsr: [u8; 4] = floats.0[24..28].try_into().expect("four bytes");
+        let mxcsr = u32::from_le_bytes(mxcsr) & mask;
+        floats.0[24..28].copy_from_slice(&mxcsr.to_le_bytes());
+        // SAFETY: T1.
+        unsafe { *self.floats.get() = floats };
+    }
+    /// Makes it begin a program there, with nothing in any register.
+    pub(super) fn begin(&self, at: u64, stack: u64) {
+        self.set_registers(|all| *all = registers(at, stack));
+        self.set_floats(FRESH);
+        self.set_bases([0; 2]);
+        self.clears.set(0);
+        self.robust.set(0);
+    }
+
+    /// Bases of FS and GS.
+    pub(super) fn bases(&self) -> [u64; 2] {
+        self.bases.get()
+    }
+    /// Sets them. The calling CPU runs the thread.
+    pub(super) fn set_bases(&self, bases: [u64; 2]) {
+        self.bases.set(bases);
+        // SAFETY: ring 3's base; addresses of the user half.
+        unsafe { write_msr(FS_BASE, bases[0]) };
+        // SAFETY: as above.
+        unsafe { write_msr(KERNEL_GS_BASE, bases[1]) };
+    }
+    /// The base of a thread that runs nowhere yet.
+    pub(super) fn will_have_base(&self, base: u64) {
+        self.bases.set([base, self.bases.get()[1]]);
+    }
+
+    /// Has it begin with a program.
+    pub(super) fn starts(&self, path: Vec<u8>, arguments: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) {
+        *self.first.lock() = Some((path, arguments, environment));
+    }
+    /// Has it note its number there before it begins.
+    pub(super) fn will_note(&self, at: u64) {
+        self.notes.set(at);
+    }
+    /// Whether it goes on no more.
+    pub(super) fn is_over(&self) -> bool {
+        self.ends.load(Ordering::Acquire) || self.process.ended().is_some()
+    }
+    /// Goes to ring 3, and comes back when it is left.
+    pub(super) fn enter(&self) {
+        // Ring 3 is entered by an instruction that faults in the kernel for such an address.
+        if self.registers().rip >> 47 != 0 {
+            self.set_registers(|registers| registers.vector = GENERAL);
+            return;
+        }
+        self.refused.set(None);
+        // SAFETY: T1; every way out of ring 3 keeps the registers here (`leave`).
+        unsafe { enter_ring_3(self.registers.get(), self.floats.get()) };
+    }
+}
+
+impl Runs for Thread {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+    fn load(&self) {
+        if let Some(space) = self.process.space() {
+            manager().switch(Some(space)).expect("a process's memory is there");
+        }
+        self.set_bases(self.bases.get());
+        let own: &dyn Program = self;
+        // SAFETY: the CPU that runs the thread keeps it until `unload`.
+        let own: &'static dyn Program = unsafe { core::mem::transmute(own) };
+        cpu::user().set_program(Some(own));
+    }
+    fn unload(&self) {
+        cpu::user().set_program(None);
+        manager().switch(None).expect("leaving a space is always possible");
+    }
+    fn run(self: Arc<Thread>) {
+        (self.runs)(&self);
+    }
+    fn is_interrupted(&self) -> bool {
+        let due = (self.signals.own.set() | self.process.signals.set()) & !self.signals.blocked();
+        let does = |number: &u32| due & bit(*number) != 0 && !self.process.ignores(*number);
+        self.is_over() || due != 0 && (1..=SIGNALS).any(|number| does(&number))
+    }
+}
+
+impl Member for Thread {
+    fn id(&self) -> u32 {
+        self.id
+    }
+    fn signals(&self) -> &Pending {
+        &self.signals
+    }
+    fn end(&self) {
+        self.ends.store(true, Ordering::Release);
+    }
+}
+
+impl Program for Thread {
+    fn fault(&self, va: Va, access: Access) -> bool {
+        let va = va.get();
+        let mut answer = self.process.with_memory(|memory| memory.fault(va, access));
+        if answer == Fault::Alone {
+            answer = self.process.with_memory_alone(|memory| memory.fault_alone(va, access));
+        }
+        let is_done = answer == Fault::Done;
+        self.refused.set((!is_done).then_some(answer));
+        is_done
+    }
+    fn leave(&self, frame: &Frame, floats: &Floats) {
+        // SAFETY: T1: ring 3 was this thread until now.
+        unsafe { *self.registers.get() = *frame };
+        // SAFETY: as above.
+        unsafe { *self.floats.get() = *floats };
+    }
+}
+
+/// The registers of a thread that begins.
+fn registers(rip: u64, rsp: u64) -> Frame {
+    let (cs, ss) = (USER_CODE.into(), USER_DATA.into());
+    Frame { rip, rsp, cs, ss, rflags: FLAGS_ON, ..Frame::CLEAN }
+}
+/// Flags as ring 3 may have them.
+pub(super) fn flags(asked: u64) -> u64 {
+    asked & FLAGS | FLAGS_ON
+}
+
+/// x87 and SSE as a program finds them.
+const FRESH: Floats = {
+    let mut image = [0; 512];
+    [image[0], image[1]] = [0x7f, 0x03]; // the control word
+    [image[24], image[25]] = [0x80, 0x1f]; // MXCSR
+    Floats(image)
+};

@@ -1,0 +1,33 @@
+//! The files that a program finds when it starts: those of the archive, devices, and the texts of
+//! `/proc` and `/sys`.
+
+use super::content::{Content, Device};
+use super::names::make;
+use super::texts;
+use crate::archive;
+use foliant_files::{Body, Refused};
+use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+
+/// Makes everything.
+pub(super) fn all() -> Result<(), Refused> {
+    for entry in archive::entries() {
+        if entry.name().starts_with(archive::OWN) || entry.name() == "." {
+            continue;
+        }
+        let (mode, file) = (entry.mode().bits(), entry.file());
+        let body = match mode & S_IFMT {
+            S_IFDIR => Body::Folder,
+            S_IFLNK => Body::Link(file.to_vec()),
+            S_IFREG => Body::Leaf(Content::Packed(file)),
+            _ => continue, // devices are the kernel's to make
+        };
+        make(entry.name().as_bytes(), mode, body)?;
+    }
+    for (name, _, device) in Device::ALL {
+        let content = Content::Device(device);
+        make(&[b"dev/", name.as_bytes()].concat(), S_IFCHR | 0o666, Body::Leaf(content))?;
+    }
+    make(b"dev/shm", 0o1777, Body::Folder)?;
+    make(b"tmp", 0o1777, Body::Folder)?;
+    texts::make_all()
+}
