@@ -10,9 +10,9 @@ use std::process::Command;
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_qemu.sh");
 
-/// Documents that take root, or half a minute; tests beside their types make some up.
-const ELSEWHERE: [&str; 7] =
-    ["record", "check", "check-plan", "check-hugetlb", "run", "lab", "plan"];
+/// Documents that take root, a guest, or half a minute; tests beside their types make some up.
+const ELSEWHERE: [&str; 8] =
+    ["record", "check", "check-plan", "check-hugetlb", "run", "boot-stats", "lab", "plan"];
 
 /// What the command prints, in a guest whose kernel prints `report` where it boots one.
 fn printed(line: &str, report: &str) -> String {

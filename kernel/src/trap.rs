@@ -123,12 +123,6 @@ impl Frame {
         ss: KERNEL_DATA as u64,
     };
 
-    /// Makes the entry end in the kernel code that went to ring 3 for a program.
-    fn leave(&mut self, program: &dyn Program) {
-        program.leave(self, floats(self));
-        self.resume(left_ring_3 as *const () as u64, cpu::user_stack(), 0);
-    }
-
     /// What the access that faulted was.
     fn access(&self) -> Access {
         match self.error {
@@ -153,16 +147,8 @@ fn floats(frame: &Frame) -> &Floats {
 
 #[unsafe(no_mangle)]
 extern "C" fn trap(frame: &mut Frame) {
-    let program = cpu::user().program();
     match frame.vector {
-        PAGE_FAULT => match program {
-            Some(program) => program_fault(frame, program),
-            None => page_fault(frame),
-        },
-        DONE if frame.is_users() && program.is_none() => {
-            let result = frame.rax;
-            frame.return_to_kernel(result);
-        }
+        PAGE_FAULT => page_fault(frame),
         vector if vector == u64::from(SHOOTDOWN) => {
             machine().serve();
             smp::end_of_interrupt();
@@ -170,8 +156,8 @@ extern "C" fn trap(frame: &mut Frame) {
         vector if vector == u64::from(WAKE) || vector == u64::from(TICK) => {
             smp::end_of_interrupt();
             // The program's thread looks whether another one's turn has come, or its own end.
-            if let (true, Some(program)) = (frame.is_users(), program) {
-                frame.leave(program);
+            if frame.is_users() {
+                leave(frame);
             }
         }
         vector if vector == u64::from(STORM) => {
@@ -179,15 +165,32 @@ extern "C" fn trap(frame: &mut Frame) {
             smp::end_of_interrupt();
         }
         SPURIOUS => {}
-        _ if frame.is_users() && program.is_some() => {
-            frame.leave(program.expect("it was looked at just now"));
-        }
-        _ if frame.is_users() => {
-            cpu::user().stop(Stop::Exception(frame.vector as u8, Va::new(frame.rip)));
-            frame.return_to_kernel(1);
+        vector if frame.is_users() => {
+            if leave(frame) {
+                return;
+            }
+            let mut result = 1;
+            if vector == DONE {
+                result = frame.rax;
+            } else {
+                cpu::user().stop(Stop::Exception(vector as u8, Va::new(frame.rip)));
+            }
+            frame.return_to_kernel(result);
         }
         _ => crate::panic::exception(frame, "unexpected exception"),
     }
+}
+
+/// Makes the entry end in the kernel code that went to ring 3 for a program that answers for
+/// itself; false where none runs.
+#[inline(never)]
+fn leave(frame: &mut Frame) -> bool {
+    let program = cpu::user().program();
+    if let Some(program) = program {
+        program.leave(frame, floats(frame));
+        frame.resume(left_ring_3 as *const () as u64, cpu::user_stack(), 0);
+    }
+    program.is_some()
 }
 
 /// An entry that found no room on the kernel's stack: it runs on the IST stack.
@@ -219,6 +222,8 @@ fn page_fault(frame: &mut Frame) {
             frame.return_to_kernel(1);
             return;
         }
+    } else if let Some(program) = running.program() {
+        return program_fault(frame, program);
     } else if frame.is_users() {
         running.stop(Stop::Outside(va));
         frame.return_to_kernel(1);
@@ -228,10 +233,8 @@ fn page_fault(frame: &mut Frame) {
 }
 
 /// The same while the CPU runs a program that answers for itself.
+#[inline(never)]
 fn program_fault(frame: &mut Frame, program: &dyn Program) {
-    if frame.error & RESERVED != 0 {
-        crate::panic::exception(frame, "reserved bit set in a page table");
-    }
     let va = Va::new(fault_address());
     if va.get() >> 47 == 0 && frame.is_meant() {
         if frame.rflags & INTERRUPTS != 0 {
@@ -243,13 +246,13 @@ fn program_fault(frame: &mut Frame, program: &dyn Program) {
             return;
         }
     }
-    match frame.is_users() {
-        true => frame.leave(program),
-        false => kernel_fault(frame, va),
+    if !(frame.is_users() && leave(frame)) {
+        kernel_fault(frame, va);
     }
 }
 
 /// A fault of the kernel's that nobody served: of a guarded access, or a bug.
+#[inline(never)]
 fn kernel_fault(frame: &mut Frame, va: Va) {
     if let Some(rip) = foliant_x86::recover(frame.rip).or_else(|| reach::recover(frame.rip)) {
         frame.rip = rip;
