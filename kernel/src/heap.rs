@@ -1,5 +1,8 @@
 //! The kernel's heap: that of `foliant-heap`, on blocks that the manager lends.
 //!
+//! What is kept for when nothing else is left is for the kernel alone: where it is touched, programs
+//! get nothing until it is whole again (`linux::life`).
+//!
 //! **Locking**: one lock, held with interrupts out (`lock`); the manager is called without it.
 #![allow(unsafe_code)]
 
@@ -7,8 +10,54 @@ use crate::layout::{DIRECT, direct};
 use crate::lock::Serving;
 use crate::memory::manager;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foliant_heap::{Heap, Lender};
-use foliant_units::{Order, Pa};
+use foliant_units::{Frame, Order, Pa};
+
+/// Blocks that are kept for when nothing else is left, for each order up to this one.
+const KEPT_ORDERS: usize = 9;
+/// So many of each.
+const KEPT: usize = 4;
+
+/// Blocks that are kept for the kernel. A frame's number and 1, or 0.
+static RESERVE: [[AtomicU64; KEPT]; KEPT_ORDERS] =
+    [const { [const { AtomicU64::new(0) }; KEPT] }; KEPT_ORDERS];
+/// How many are missing.
+static MISSING: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps blocks for when nothing else is left: from now on the kernel's own needs are met a while
+/// longer than those of programs.
+pub(crate) fn keep_reserve() {
+    MISSING.store(KEPT * KEPT_ORDERS, Ordering::Relaxed);
+    fill_reserve();
+}
+/// Fills up what is missing, as far as there is memory.
+pub(crate) fn fill_reserve() {
+    for (order, kept) in RESERVE.iter().enumerate() {
+        let order = Order::new(order as u8).expect("a small order");
+        for place in kept.iter().filter(|place| place.load(Ordering::Relaxed) == 0) {
+            let Ok(frame) = manager().lend(order) else { return };
+            let own = frame.get() + 1;
+            let is_put = place.compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed);
+            match is_put {
+                Ok(_) => _ = MISSING.fetch_sub(1, Ordering::AcqRel),
+                Err(_) => manager().take_back(frame, order).expect("the block was lent"),
+            }
+        }
+    }
+}
+/// Whether the kernel lives on what it kept.
+pub(crate) fn is_scarce() -> bool {
+    MISSING.load(Ordering::Relaxed) > 0
+}
+/// A block of the reserve.
+fn of_reserve(order: Order) -> Option<Frame> {
+    let kept = RESERVE.get(order.index())?;
+    let take = |place: &AtomicU64| place.swap(0, Ordering::AcqRel).checked_sub(1);
+    let frame = kept.iter().find_map(take)?;
+    MISSING.fetch_add(1, Ordering::AcqRel);
+    Some(Frame::new(frame))
+}
 
 struct Lent;
 
@@ -16,7 +65,8 @@ struct Lent;
 // reaches all memory, at a multiple of 1 GiB.
 unsafe impl Lender for Lent {
     fn lend(&self, order: Order) -> Option<NonNull<u8>> {
-        NonNull::new(direct(manager().lend(order).ok()?.pa()))
+        let frame = manager().lend(order).ok().or_else(|| of_reserve(order))?;
+        NonNull::new(direct(frame.pa()))
     }
     unsafe fn take_back(&self, block: NonNull<u8>, order: Order) {
         let frame = Pa::new(block.addr().get() as u64 - DIRECT).frame();

@@ -1,10 +1,12 @@
 //! A program's input on its way through a serial line, which has no end.
 //!
 //! ```text
-//!   61 ff 0a, end   ──▶   61 ff ff 0a, ff 00
+//!   61 ff 0a, end   ──▶   00 00 …, ff 01, 61 ff ff 0a, ff 00
 //! ```
 //!
 //! **Invariants**
+//! - R2. Zeros go ahead: where the guest sets its end of the line up, the line may lose a byte or
+//!   two. It listens from the beginning on, `ff 01`.
 //! - R1. What was read is written at once: what waits for a line gets it when it was typed.
 //!
 //! **Not here**: what a program says, which ends with QEMU and goes through as it is (`qemu`).
@@ -15,6 +17,12 @@ use std::io::{ErrorKind, Read, Write};
 const MARK: u8 = 0xff;
 /// No more will come.
 const END: [u8; 2] = [MARK, 0];
+/// What comes before all input (R2).
+pub(super) const BEGIN: [u8; 34] = {
+    let mut bytes = [0; 34];
+    [bytes[32], bytes[33]] = [MARK, 1];
+    bytes
+};
 
 /// The bytes with every [`MARK`] doubled.
 fn framed(bytes: &[u8]) -> Vec<u8> {
@@ -26,6 +34,9 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
 pub(super) fn feed(input: &mut impl Read, mut output: impl Write) {
     let mut bytes = vec![0; 1 << 16];
     let mut hand = |bytes: &[u8]| output.write_all(bytes).and_then(|()| output.flush());
+    if hand(&BEGIN).is_err() {
+        return;
+    }
     loop {
         match input.read(&mut bytes) {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -52,13 +63,13 @@ mod tests {
         ] {
             let mut output = Vec::new();
             feed(&mut &input[..], &mut output);
-            assert_eq!(output, expect, "{input:?}");
+            assert_eq!(output.strip_prefix(&BEGIN), Some(expect), "{input:?}");
         }
         // Also where a mark is the last byte that is read at once.
         let long = vec![MARK; (1 << 16) + 1];
         let mut output = Vec::new();
         feed(&mut &long[..], &mut output);
-        assert_eq!(output, [vec![MARK; 2 * long.len()], END.to_vec()].concat());
+        assert_eq!(output, [BEGIN.to_vec(), vec![MARK; 2 * long.len()], END.to_vec()].concat());
     }
 
     /// Lines as a terminal gives them, an interruption between, and an error behind.
@@ -90,6 +101,7 @@ mod tests {
         let mut typed = Typed(vec![Ok(b"one\n"), interrupted, Ok(b"two\n"), broken]);
         let mut taken = Taken(Vec::new());
         feed(&mut typed, &mut taken);
-        assert_eq!(taken.0, [b"one\n".to_vec(), b"two\n".to_vec(), END.to_vec()]);
+        let lines = [&b"one\n"[..], b"two\n"];
+        assert_eq!(taken.0, [&BEGIN[..], lines[0], lines[1], &END]);
     }
 }

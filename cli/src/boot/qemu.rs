@@ -420,7 +420,8 @@ mod tests {
             Ok(())
         });
         assert_eq!(ended.unwrap(), Ended::Verdict(0));
-        assert_eq!(std::fs::read(at("words.input")).unwrap(), b"typed\xff\xff\n\xff\0");
+        let fed = [&frame::BEGIN[..], b"typed\xff\xff\n\xff\0"].concat();
+        assert_eq!(std::fs::read(at("words.input")).unwrap(), fed);
         assert!(std::fs::read_to_string(&words).unwrap().ends_with("\r\nended exit=3\r\n"));
         assert_eq!(errors, b"an error\xfe");
         assert_eq!(output.pop(), Some(0xff));

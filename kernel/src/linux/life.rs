@@ -9,15 +9,17 @@ use super::process::{self, Process};
 use super::sched::{self, Runs};
 use super::signal::{Ended, Info};
 use super::thread::Thread;
-use super::{calls, exec, futex, handlers, texts, user};
+use super::{calls, clock, exec, futex, handlers, texts, user};
 use crate::running::CALL;
-use crate::say;
+use crate::{heap, say};
 use alloc::sync::Arc;
 use foliant_linux::Fault;
 use linux_raw_sys::general::{SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGTRAP};
 
 /// What a shell answers where a program cannot be run.
 const NOT_STARTED: u8 = 126;
+/// Nanoseconds in which others may give memory back.
+const MOMENT: u64 = 1_000_000;
 /// The call of programs of old.
 const INT_80: u64 = 0x80;
 /// Exceptions come below.
@@ -42,10 +44,29 @@ pub(super) fn run(thread: &Arc<Thread>) {
         if thread.is_over() {
             break;
         }
+        if heap::is_scarce() {
+            relieve(thread);
+            continue;
+        }
         thread.enter();
         answer(thread);
     }
     finish(thread);
+}
+
+/// Sees to memory for the kernel: where none is left, a process ends, as by Linux's killer. The
+/// first one goes last.
+fn relieve(thread: &Arc<Thread>) {
+    heap::fill_reserve();
+    if !heap::is_scarce() {
+        return;
+    }
+    let is_last = || process::all().iter().all(|other| other.id == 1 || other.is_gone());
+    if thread.process.id != 1 || is_last() {
+        thread.process.note_end(Ended::Signal(SIGKILL));
+    } else {
+        let _ = sched::sleep(clock::uptime() + MOMENT); // a signal, or the end, is seen to next
+    }
 }
 
 /// Does what a thread left ring 3 for.
@@ -56,6 +77,7 @@ fn answer(thread: &Arc<Thread>) {
         vector if vector >= EXCEPTIONS && vector != INT_80 => return, // an interrupt
         vector => match thread.refused.take() {
             Some(Fault::Signal(it)) => Info::fault(it.number, it.code, it.addr),
+            Some(Fault::OutOfMemory) if heap::is_scarce() => return, // relieved, or ended, next
             Some(Fault::OutOfMemory) => return thread.process.note_end(Ended::Signal(SIGKILL)),
             Some(_) => Info::fault(SIGBUS, 0, registers.rip),
             None => exception(vector, registers.rip),

@@ -59,7 +59,7 @@ mod unpack;
 mod user;
 
 use crate::memory::{Format, Machine, manager};
-use crate::{archive, say, smp};
+use crate::{archive, heap, say, smp};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -147,6 +147,7 @@ pub(crate) fn run(command: &str) -> bool {
         return false;
     }
     smp::measure_timer();
+    heap::keep_reserve();
     smp::together(smp::online(), &|_| sched::go_round());
     if let Err(disagreement) = manager().audit(&[]) {
         say!("the recount disagrees: {disagreement}");

@@ -13,6 +13,7 @@ use super::sched::{Place, Runs};
 use super::signal::{Pending, SIGNALS, bit};
 use crate::cpu::{self, USER_CODE, USER_DATA};
 use crate::frame::{Floats, Frame};
+use crate::heap;
 use crate::memory::manager;
 use crate::port::write_msr;
 use crate::running::Program;
@@ -229,6 +230,11 @@ impl Member for Thread {
 impl Program for Thread {
     fn fault(&self, va: Va, access: Access) -> bool {
         let va = va.get();
+        if heap::is_scarce() {
+            // What is left is the kernel's; the access is made again, or the process ends (`life`).
+            self.refused.set(Some(Fault::OutOfMemory));
+            return false;
+        }
         let mut answer = self.process.with_memory(|memory| memory.fault(va, access));
         if answer == Fault::Alone {
             answer = self.process.with_memory_alone(|memory| memory.fault_alone(va, access));

@@ -16,6 +16,10 @@ use linux_raw_sys::general::{
 
 type Six = [u64; 6];
 
+const PAGE: u64 = 4096;
+/// Pages that `mincore` tells of at a time.
+const TOLD: u64 = 4096;
+
 pub(super) fn brk(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
     Ok(thread.process.with_memory_alone(|memory| memory.brk(at)))
 }
@@ -73,12 +77,21 @@ pub(super) fn msync(thread: &Arc<Thread>, [at, bytes, flags, ..]: Six) -> Answer
     thread.process.with_memory(|memory| memory.msync(at, bytes, flags as u32))
 }
 pub(super) fn mincore(thread: &Arc<Thread>, [at, bytes, into, ..]: Six) -> Answer {
-    // What is told is put where the program wants it when its memory is let go of.
-    let mut told = Vec::new();
-    let answer =
-        thread.process.with_memory(|memory| memory.mincore(at, bytes, |byte| told.push(byte)));
-    user::put_bytes(into, &told)?;
-    answer
+    // What is told is put where the program wants it when its memory is let go of, piece by piece.
+    let mut done = 0;
+    loop {
+        let piece = bytes.saturating_sub(done).min(TOLD * PAGE);
+        let mut told = Vec::new();
+        let start = at.wrapping_add(done);
+        let answer = thread
+            .process
+            .with_memory(|memory| memory.mincore(start, piece, |byte| told.push(byte)));
+        user::put_bytes(into.wrapping_add(done / PAGE), &told)?;
+        done += piece;
+        if answer.is_err() || done >= bytes {
+            return answer;
+        }
+    }
 }
 pub(super) fn mlock(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.mlock(at, bytes))
