@@ -1,7 +1,7 @@
 //! The kernel's heap: that of `foliant-heap`, on blocks that the manager lends.
 //!
-//! What is kept for when nothing else is left is for the kernel alone: where it is touched, programs
-//! get nothing until it is whole again (`linux::life`).
+//! What is kept for when nothing else is left is for the kernel alone: where it is touched,
+//! programs get nothing until it is whole again (`linux::life`).
 //!
 //! **Locking**: one lock, held with interrupts out (`lock`); the manager is called without it.
 #![allow(unsafe_code)]

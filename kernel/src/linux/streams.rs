@@ -6,7 +6,8 @@
 //!   debug port e9        ◀─ standard error
 //! ```
 //!
-//! What comes before the beginning means nothing: switching the line's queue on may lose some of it.
+//! What comes before the beginning means nothing: switching the line's queue on may lose some of
+//! it.
 //!
 //! **Locking**: one lock for what came in, one for what goes out.
 
