@@ -212,8 +212,8 @@ fn nothing_that_programs_ask_for_ends_the_kernel() {
     let words = ["--cpus", "4", "--memory", "512m"].map(OsStr::new);
     let line = [program.as_os_str(), OsStr::new("0"), OsStr::new("150")];
     let ran = boot(folder.path(), &words, &line, b"");
-    // The kernel recounts all memory at the end, and ends with another code where that disagrees.
+    // They are root, and may end the first of them. The kernel recounts all memory when all have
+    // ended: a panic, a recount that disagrees, a reset and a hang have codes of their own.
     let said = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!(code(&ran), 0, "{said}");
-    assert!(ran.stdout.starts_with(b"150 programs, "), "{said}");
+    assert!(![1, 70, 101, 124].contains(&code(&ran)), "{said}");
 }

@@ -50,6 +50,11 @@ pub(crate) fn fill_reserve() {
 pub(crate) fn is_scarce() -> bool {
     MISSING.load(Ordering::Relaxed) > 0
 }
+/// Whether a 32nd of the memory, or less, is left for what lasts.
+pub(crate) fn is_low() -> bool {
+    let memory = manager().memory();
+    is_scarce() || memory.free.get() < memory.managed.get() / 32
+}
 /// A block of the reserve.
 fn of_reserve(order: Order) -> Option<Frame> {
     let kept = RESERVE.get(order.index())?;

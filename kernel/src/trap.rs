@@ -52,6 +52,9 @@ const PAGE_FAULT: u64 = 14;
 const DONE: u64 = 0x80;
 const SPURIOUS: u64 = 0xff;
 
+/// Nanoseconds after which the timer comes again that found the kernel.
+const SOON: u64 = 1_000_000;
+
 const WRITE: u64 = 1 << 1;
 /// A word of the page tables has a bit that must be clear.
 const RESERVED: u64 = 1 << 3;
@@ -155,9 +158,12 @@ extern "C" fn trap(frame: &mut Frame) {
         }
         vector if vector == u64::from(WAKE) || vector == u64::from(TICK) => {
             smp::end_of_interrupt();
-            // The program's thread looks whether another one's turn has come, or its own end.
+            // The program's thread looks whether another one's turn has come, or its own end. In
+            // the kernel it does so when it is back.
             if frame.is_users() {
                 leave(frame);
+            } else if frame.vector == u64::from(TICK) && cpu::user().program().is_some() {
+                smp::interrupt_in(SOON);
             }
         }
         vector if vector == u64::from(STORM) => {

@@ -15,14 +15,13 @@ use super::content::Bytes;
 use super::opened::Descriptor;
 use super::process::{Held, Image};
 use super::sched;
-use super::signal::{Action, CUT, Ended};
+use super::signal::{Action, CUT, Ended, NO_STACK};
 use super::thread::Thread;
 use super::{Memory, random, user, world};
 use crate::memory::manager;
 use crate::{cpu, reach};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use elf::ElfBytes;
 use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
@@ -51,6 +50,8 @@ const TOP_GAP: u64 = (8 << 20) + (1 << 20) + (16 << 30);
 const ANYWHERE: u64 = (END / 3 * 2) & !(PAGE - 1);
 /// Bytes of the file in which `#!` and what follows is looked for.
 const LINE: usize = 256;
+/// Bytes of a file's header.
+const HEADER: usize = 64;
 /// Interpreters of interpreters.
 const DEPTH: usize = 5;
 /// All arguments and the environment together.
@@ -96,10 +97,7 @@ impl Executable {
     }
     fn image(&self) -> Result<Elf, Errno> {
         let broken = || Errno(ENOEXEC);
-        let header = ElfBytes::<LittleEndian>::minimal_parse(&self.head);
-        // The section headers lie at the end, which is not looked at: the header alone is read.
-        let head = header.ok().map(|elf| elf.ehdr).or_else(|| header_of(&self.head));
-        let head = head.ok_or_else(broken)?;
+        let head = header_of(&self.head).ok_or_else(broken)?;
         let is_kind = matches!(head.e_type, ET_EXEC | ET_DYN) && head.e_machine == EM_X86_64;
         let size = size_of_header() * usize::from(head.e_phnum);
         if !is_kind || usize::from(head.e_phentsize) != size_of_header() || size > 1 << 16 {
@@ -158,6 +156,9 @@ fn size_of_header() -> usize {
 }
 /// The header of a file of which no more than the beginning is there.
 fn header_of(head: &[u8]) -> Option<elf::file::FileHeader<LittleEndian>> {
+    if head.len() < HEADER {
+        return None; // the parser takes it for granted
+    }
     let ident = elf::file::parse_ident::<LittleEndian>(head).ok()?;
     let tail = head.get(elf::abi::EI_NIDENT..)?;
     elf::file::FileHeader::parse_tail(ident, tail).ok()
@@ -267,23 +268,17 @@ pub(super) fn exec(
         }
         None => None,
     };
-    let by = if elf.is_anywhere { ANYWHERE - elf.start() } else { 0 };
-    let stack = END - STACK;
-    if by + elf.end() >= stack {
+    let anywhere = || ANYWHERE.checked_sub(elf.start()).ok_or(Errno(ENOEXEC));
+    let by = if elf.is_anywhere { anywhere()? } else { 0 };
+    if by + elf.end() >= END - STACK {
         return Err(Errno(EINVAL));
     }
     let (heap, top) = (Va::new(by + elf.end()), Va::new(END - TOP_GAP));
     let layout = Layout { heap, top, stack: Va::new(END - PAGE) };
     let limits = Limits { promise: manager().memory().managed, ..Limits::NONE };
-    let mut memory = Memory::new(manager(), layout, limits)?;
-    let mapped = map_all(&mut memory, (&file, &elf, by), loader.as_ref());
-    let loader_by = match mapped {
-        Ok(by) => by,
-        Err(why) => {
-            memory.end()?;
-            return Err(why);
-        }
-    };
+    let memory = Held::of(Memory::new(manager(), layout, limits)?);
+    let loader_by =
+        memory.with_alone(|memory| map_all(memory, (&file, &elf, by), loader.as_ref()))?;
     be_alone(thread)?;
     replace(thread, memory); // L1
     let place = Placed { elf: &elf, by, loader: loader.as_ref().map(|(_, elf)| (elf, loader_by)) };
@@ -332,15 +327,16 @@ fn be_alone(thread: &Thread) -> Result<(), Errno> {
     Ok(())
 }
 /// Gives the process other memory, and makes the calling CPU run it, if it runs the thread.
-fn replace(thread: &Thread, memory: Memory) {
+fn replace(thread: &Thread, memory: Arc<Held>) {
     let process = &thread.process;
-    let space = memory.space();
+    let space = memory.with(|memory| memory.space());
     if cpu::user().program().is_some() {
         manager().switch(Some(space)).expect("the space was made just now");
     }
-    let before = process.replace_memory(Held::of(memory));
+    let before = process.replace_memory(memory);
     drop(before);
     process.let_parent_go_on();
+    thread.signals.stack.set(NO_STACK);
     for action in process.actions.lock().iter_mut().filter(|action| action.handler > 1) {
         *action = Action::default();
     }

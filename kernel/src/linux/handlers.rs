@@ -60,7 +60,6 @@ pub(super) fn deliver(thread: &Arc<Thread>) {
                 if handle(thread, &action, &info).is_err() {
                     process.note_end(Ended::Signal(SIGSEGV));
                 }
-                return;
             }
         }
     }

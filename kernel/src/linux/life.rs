@@ -11,7 +11,7 @@ use super::signal::{Ended, Info};
 use super::thread::Thread;
 use super::{calls, clock, exec, futex, handlers, texts, user};
 use crate::running::CALL;
-use crate::{heap, say};
+use crate::{apic, heap, say};
 use alloc::sync::Arc;
 use foliant_linux::Fault;
 use linux_raw_sys::general::{SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGTRAP};
@@ -22,6 +22,8 @@ const NOT_STARTED: u8 = 126;
 const MOMENT: u64 = 1_000_000;
 /// The call of programs of old.
 const INT_80: u64 = 0x80;
+/// The timer's interrupt.
+const TURN_OVER: u64 = apic::TICK as u64;
 /// Exceptions come below.
 const EXCEPTIONS: u64 = 32;
 
@@ -39,7 +41,9 @@ pub(super) fn run(thread: &Arc<Thread>) {
         let _ = user::put(thread.notes.get(), &thread.id); // as Linux, it does not ask
     }
     loop {
-        sched::give_way();
+        if thread.registers().vector == TURN_OVER {
+            sched::give_way();
+        }
         handlers::deliver(thread);
         if thread.is_over() {
             break;
@@ -61,8 +65,7 @@ fn relieve(thread: &Arc<Thread>) {
     if !heap::is_scarce() {
         return;
     }
-    let is_last = || process::all().iter().all(|other| other.id == 1 || other.is_gone());
-    if thread.process.id != 1 || is_last() {
+    if thread.process.id != 1 || process::is_first_alone() {
         thread.process.note_end(Ended::Signal(SIGKILL));
     } else {
         let _ = sched::sleep(clock::uptime() + MOMENT); // a signal, or the end, is seen to next
@@ -120,7 +123,7 @@ fn end(process: &Arc<Process>) {
     process.give_back();
     texts::end_process(process);
     process.tell_parent();
-    if process::all().iter().all(|process| process.is_gone()) {
+    if process::are_all_gone() {
         sched::end_rounds();
     }
 }

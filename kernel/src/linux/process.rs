@@ -121,6 +121,14 @@ pub(super) fn new_id() -> u32 {
 pub(super) fn of_id(id: u32) -> Option<Arc<Process>> {
     ALL.read().get(&id).cloned()
 }
+/// Whether nothing but the first process runs. It takes no memory.
+pub(super) fn is_first_alone() -> bool {
+    ALL.read().values().all(|process| process.id == 1 || process.is_gone())
+}
+/// Whether nothing runs any more.
+pub(super) fn are_all_gone() -> bool {
+    ALL.read().values().all(|process| process.is_gone())
+}
 /// All processes.
 pub(super) fn all() -> Vec<Arc<Process>> {
     ALL.read().values().cloned().collect()

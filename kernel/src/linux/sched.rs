@@ -40,7 +40,7 @@ const TURN: u64 = 10_000_000;
 /// A CPU without work looks after so many nanoseconds at the latest.
 const LOOK: u64 = 100_000_000;
 /// A thread's stack in the kernel.
-const STACK: Bytes = Bytes::new(32 << 10);
+pub(super) const STACK: Bytes = Bytes::new(32 << 10);
 
 const RUNS: u8 = 0;
 const PARKED: u8 = 1;

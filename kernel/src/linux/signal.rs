@@ -123,6 +123,9 @@ impl Waiting {
     }
 }
 
+/// No stack for handlers: address, flags and size.
+pub(super) const NO_STACK: [u64; 3] = [0, SS_DISABLE as u64, 0];
+
 /// What a thread has of its own.
 pub(super) struct Pending {
     pub(super) own: Waiting,
@@ -140,7 +143,7 @@ impl Pending {
             own: Waiting::new(),
             blocked: AtomicU64::new(0),
             before: Cell::new(None),
-            stack: Cell::new([0, SS_DISABLE.into(), 0]),
+            stack: Cell::new(NO_STACK),
         }
     }
     pub(super) fn blocked(&self) -> u64 {

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::process::{Member, Process};
-use super::sched::{Place, Runs};
+use super::sched::{Place, Runs, STACK};
 use super::signal::{Pending, SIGNALS, bit};
 use crate::cpu::{self, USER_CODE, USER_DATA};
 use crate::frame::{Floats, Frame};
@@ -20,7 +20,7 @@ use crate::running::Program;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use foliant::fault::Access;
 use foliant_linux::{Errno, Fault};
 use foliant_units::Va;
@@ -48,8 +48,32 @@ pub(super) type Begins = (Vec<u8>, Vec<Vec<u8>>, Vec<Vec<u8>>);
 /// What a thread does from its beginning to its end.
 pub(super) type Life = fn(&Arc<Thread>);
 
+/// Threads that there are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread that counts. All together have an eighth of the memory for their stacks, as on Linux.
+struct Counted;
+
+impl Counted {
+    fn new() -> Result<Counted, Errno> {
+        let most = manager().memory().managed.bytes().get() / (8 * STACK.get());
+        if COUNT.fetch_add(1, Ordering::Relaxed) as u64 >= most {
+            COUNT.fetch_sub(1, Ordering::Relaxed);
+            return Err(Errno::AGAIN);
+        }
+        Ok(Counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        COUNT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A thread.
 pub(super) struct Thread {
+    _count: Counted,
     pub(super) id: u32,
     pub(super) process: Arc<Process>,
     pub(super) place: Place,
@@ -84,7 +108,9 @@ unsafe impl Sync for Thread {}
 impl Thread {
     /// A thread of a process, which knows it from now on.
     pub(super) fn of(process: Arc<Process>, id: u32, runs: Life) -> Result<Arc<Thread>, Errno> {
+        let count = Counted::new()?;
         let thread = Arc::new(Thread {
+            _count: count,
             id,
             place: Place::new()?,
             signals: Pending::new(),

@@ -21,7 +21,7 @@ use super::signal::CUT;
 use super::thread::Thread;
 use super::world;
 use crate::memory::manager;
-use crate::say;
+use crate::{heap, say};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -192,6 +192,7 @@ pub(super) fn answer(thread: &Arc<Thread>) {
     let arguments = [asked.rdi, asked.rsi, asked.rdx, asked.r10, asked.r8, asked.r9];
     let found = u32::try_from(asked.rax).ok().and_then(find);
     let answer = match found {
+        Some(_) if makes(asked.rax as u32) && heap::is_low() => Err(Errno::NOMEM),
         Some(call) => call(thread, arguments),
         None => {
             note_missing(asked.rax);
@@ -204,6 +205,34 @@ pub(super) fn answer(thread: &Arc<Thread>) {
         Err(CUT) => thread.cut.set(Some(asked.rax)),
         Err(why) => thread.set_registers(|registers| registers.rax = why.word()),
     }
+}
+
+/// Whether a call takes memory of the kernel's for good: such calls are refused before it runs out.
+#[allow(non_upper_case_globals)] // the numbers' names are Linux's
+fn makes(number: u32) -> bool {
+    matches!(
+        number,
+        __NR_clone
+            | __NR_clone3
+            | __NR_creat
+            | __NR_execve
+            | __NR_fork
+            | __NR_link
+            | __NR_linkat
+            | __NR_memfd_create
+            | __NR_mkdir
+            | __NR_mkdirat
+            | __NR_open
+            | __NR_openat
+            | __NR_pipe
+            | __NR_pipe2
+            | __NR_rename
+            | __NR_renameat
+            | __NR_renameat2
+            | __NR_symlink
+            | __NR_symlinkat
+            | __NR_vfork
+    )
 }
 
 /// Names a call that is not there, once (linux::N2).

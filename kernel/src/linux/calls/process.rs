@@ -181,7 +181,7 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
         Ok(made) => made,
         Err(why) => {
             if !has(CLONE_THREAD) {
-                process.give_memory_back();
+                process.give_back();
                 Process::reap(&process);
             }
             return Err(why);
