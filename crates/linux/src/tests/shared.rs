@@ -511,3 +511,21 @@ fn a_refused_write_to_a_guard_parts_no_neighbours() {
         assert_eq!(p.vmas().count(), 1);
     });
 }
+
+#[test]
+fn a_word_of_shared_memory_is_one_wherever_it_is_mapped() {
+    with(|p, _| {
+        let file = file(p, 4);
+        show(p, (0, 4), (&file, 0), SHARED);
+        show(p, (8, 2), (&file, 2), SHARED);
+        show(p, (16, 4), (&file, 0), COPIED);
+        let key = |p: &P<'_, '_>, page: u64| p.key_of(BASE + page * PAGE + 4);
+        assert_eq!(key(p, 2), key(p, 8));
+        assert_ne!(key(p, 2), key(p, 3));
+        assert_ne!(key(p, 0), key(p, 16), "a private mapping has pages of its own");
+        let child = p.fork().unwrap();
+        assert_eq!(key(p, 2), key(&child, 8));
+        assert_ne!(key(p, 16), key(&child, 16));
+        child.end().unwrap();
+    });
+}

@@ -206,7 +206,9 @@ fn missing_pages_of_a_file_are_told_and_filled_for_all() {
         assert!(process.is_guarded(at(1)));
         assert_eq!(zeropage(process, &fd, pages(5, 1)).1, PAGE as i64);
         assert_eq!(load(process, sim, at(5)), Ok(0));
-        // Privately it is the program's own.
+        // Privately it is the program's own, where nothing came around a read that was told.
+        assert_eq!(copy(process, &fd, pages(18, 1), 0), present);
+        assert_eq!(process.madvise(at(18), PAGE, MADV_DONTNEED), Ok(0));
         assert_eq!(copy(process, &fd, pages(18, 1), 0).1, PAGE as i64);
         assert_eq!(file.pread(&mut bytes, 2 * PAGE as i64), Ok(2));
         assert_eq!(bytes, [5; 2]);
