@@ -61,6 +61,17 @@ fn same(words: &[&str], program: &Path, arguments: &[&str], input: &[u8]) -> Out
     ours
 }
 
+/// A program of these tests, where there is a compiler.
+fn compiled(folder: &TempDir, name: &str) -> Option<PathBuf> {
+    let program = folder.path().join(name);
+    let source = format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let mut compiler = Command::new(installed("gcc")?);
+    compiler.args(["-O1", "-static", "-pthread", "-o"]).arg(&program).arg(source);
+    let built = compiler.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(program)
+}
+
 #[test]
 fn bytes_go_in_and_out_as_they_are() {
     let Some(busybox) = installed("busybox") else { return };
@@ -201,14 +212,8 @@ fn a_compiler_makes_the_object_that_it_makes_here() {
 
 #[test]
 fn nothing_that_programs_ask_for_ends_the_kernel() {
-    let (Some(gcc), Some(_)) = (installed("gcc"), installed("busybox")) else { return };
     let folder = TempDir::new().unwrap();
-    let program = folder.path().join("random_calls");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/random_calls.c");
-    let mut compiler = Command::new(gcc);
-    compiler.args(["-O1", "-static", "-pthread", "-o"]).arg(&program).arg(source);
-    let built = compiler.output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let Some(program) = compiled(&folder, "random_calls") else { return };
     let words = ["--cpus", "4", "--memory", "512m"].map(OsStr::new);
     let line = [program.as_os_str(), OsStr::new("0"), OsStr::new("150")];
     let ran = boot(folder.path(), &words, &line, b"");
@@ -216,4 +221,21 @@ fn nothing_that_programs_ask_for_ends_the_kernel() {
     // ended: a panic, a recount that disagrees, a reset and a hang have codes of their own.
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(![1, 70, 101, 124].contains(&code(&ran)), "{said}");
+}
+
+#[test]
+fn a_hostile_program_gets_what_linux_would_answer() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "hostile") else { return };
+    for words in [["--cpus", "4"], ["--memory", "32m"]] {
+        let ran = boot(folder.path(), &words.map(OsStr::new), &[program.as_os_str()], b"");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(code(&ran), 0, "{}{said}", String::from_utf8_lossy(&ran.stdout));
+    }
+}
+
+#[test]
+fn a_small_machine_runs_a_small_program() {
+    let Some(busybox) = installed("busybox") else { return };
+    same(&["--memory", "16m", "--cpus", "1"], &busybox, &["echo", "small"], b"");
 }

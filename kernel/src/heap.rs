@@ -14,8 +14,10 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foliant_heap::{Heap, Lender};
 use foliant_units::{Frame, Order, Pa};
 
-/// Blocks that are kept for when nothing else is left, for each order up to this one.
+/// Blocks are kept for when nothing else is left, of so many orders at most.
 const KEPT_ORDERS: usize = 9;
+/// The part of all memory that those of one order may take.
+const PART: u64 = 64;
 /// So many of each.
 const KEPT: usize = 4;
 
@@ -28,13 +30,17 @@ static MISSING: AtomicUsize = AtomicUsize::new(0);
 /// Keeps blocks for when nothing else is left: from now on the kernel's own needs are met a while
 /// longer than those of programs.
 pub(crate) fn keep_reserve() {
-    MISSING.store(KEPT * KEPT_ORDERS, Ordering::Relaxed);
+    MISSING.store(KEPT * kept_orders().count(), Ordering::Relaxed);
     fill_reserve();
+}
+/// The orders of which blocks are kept.
+fn kept_orders() -> impl Iterator<Item = Order> {
+    let room = manager().memory().managed.get() / PART;
+    Order::all().take(KEPT_ORDERS).take_while(move |it| KEPT as u64 * it.pages().get() <= room)
 }
 /// Fills up what is missing, as far as there is memory.
 pub(crate) fn fill_reserve() {
-    for (order, kept) in RESERVE.iter().enumerate() {
-        let order = Order::new(order as u8).expect("a small order");
+    for (order, kept) in kept_orders().zip(&RESERVE) {
         for place in kept.iter().filter(|place| place.load(Ordering::Relaxed) == 0) {
             let Ok(frame) = manager().lend(order) else { return };
             let own = frame.get() + 1;

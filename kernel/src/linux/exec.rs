@@ -55,7 +55,12 @@ const HEADER: usize = 64;
 /// Interpreters of interpreters.
 const DEPTH: usize = 5;
 /// All arguments and the environment together.
-const TEXTS_MAX: usize = 2 << 20;
+pub(super) const TEXTS_MAX: usize = 2 << 20;
+
+/// What a text takes of that: its bytes, a zero, and the word that points to it.
+pub(super) fn taken_by(text: &[u8]) -> usize {
+    text.len() + 9
+}
 
 fn align(at: u64) -> u64 {
     (at + PAGE - 1) & !(PAGE - 1)
@@ -255,7 +260,7 @@ pub(super) fn exec(
         path = interpreter;
         file = Executable::open(thread, &path)?;
     }
-    let texts = arguments.iter().chain(&environment).map(|text| text.len() + 9).sum::<usize>();
+    let texts = arguments.iter().chain(&environment).map(|text| taken_by(text)).sum::<usize>();
     if texts > TEXTS_MAX {
         return Err(Errno(E2BIG));
     }

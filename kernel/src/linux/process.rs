@@ -86,6 +86,13 @@ pub(super) struct Process {
     is_gone: AtomicBool,
 }
 
+/// Whether a child that was found is taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reap {
+    Yes,
+    No,
+}
+
 /// A thread, as its process knows it.
 pub(super) trait Member: Runs {
     fn id(&self) -> u32;
@@ -182,6 +189,10 @@ impl Process {
         let child = Arc::new(child);
         self.children.lock().push(child.clone());
         ALL.write().insert(child.id, child.clone());
+        // Whoever ends everybody has looked before, or finds it (P2).
+        if of_id(1).is_none_or(|first| first.ended().is_some()) {
+            child.note_end(Ended::Signal(SIGKILL));
+        }
         child
     }
 
@@ -326,18 +337,18 @@ impl Process {
             self.leave_children();
         }
     }
-    /// Tells its parent.
+    /// Tells its parent. That may be ending as well: what it leaves its children to looks at them
+    /// behind the change of parents, and finds that this one is gone.
     pub(super) fn tell_parent(&self) {
-        let parent = self.parent.lock().upgrade();
         let ended = self.ended().expect("it has ended");
-        let is_kept = parent.as_ref().is_some_and(|parent| !parent.ignores_children());
-        if !is_kept {
-            self.forget();
-        }
         self.is_gone.store(true, Ordering::Release);
-        if let Some(parent) = parent {
-            parent.send(Info::of_child(self.id, ended));
-            parent.waiting.wake();
+        let parent = self.parent.lock().upgrade();
+        match parent.filter(|parent| !parent.ignores_children()) {
+            Some(parent) => {
+                parent.send(Info::of_child(self.id, ended));
+                parent.waiting.wake();
+            }
+            None => self.forget(),
         }
     }
     /// Lets go of its memory; where it was its parent's, that goes on.
@@ -366,21 +377,35 @@ impl Process {
         }
         first.waiting.wake();
     }
-    /// Forgets a process that was waited for.
-    fn forget(&self) {
+    /// Forgets a process: it was waited for, or nobody will.
+    pub(super) fn forget(&self) {
         ALL.write().remove(&self.id);
         if let Some(parent) = self.parent.lock().upgrade() {
             parent.children.lock().retain(|child| child.id != self.id);
         }
     }
 
-    /// The children that one of the calls of `wait` means; none is an error.
-    pub(super) fn children_of(&self, is_meant: impl Fn(&Process) -> bool) -> Vec<Arc<Process>> {
-        self.children.lock().iter().filter(|child| is_meant(child)).cloned().collect()
-    }
-    /// Takes an ended child away.
-    pub(super) fn reap(child: &Process) {
-        child.forget();
+    /// Looks for a child that is meant and gone; with `Reap::Yes` one caller alone gets it. `None`
+    /// where there is no child that is meant.
+    pub(super) fn gone_child(
+        &self,
+        is_meant: impl Fn(&Process) -> bool,
+        reap: Reap,
+    ) -> Option<Option<Arc<Process>>> {
+        let found = {
+            let mut children = self.children.lock();
+            let mut meant = (0..children.len()).filter(|nth| is_meant(&children[*nth])).peekable();
+            meant.peek()?;
+            let nth = meant.find(|nth| children[*nth].is_gone());
+            nth.map(|nth| match reap {
+                Reap::Yes => children.remove(nth),
+                Reap::No => children[nth].clone(),
+            })
+        };
+        if let (Some(child), Reap::Yes) = (&found, reap) {
+            ALL.write().remove(&child.id);
+        }
+        Some(found)
     }
 
     /// Permissions of a new file that asks for these.

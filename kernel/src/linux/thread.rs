@@ -202,12 +202,12 @@ impl Thread {
     }
     /// Goes to ring 3, and comes back when it is left.
     pub(super) fn enter(&self) {
+        self.refused.set(None);
         // Ring 3 is entered by an instruction that faults in the kernel for such an address.
         if self.registers().rip >> 47 != 0 {
             self.set_registers(|registers| registers.vector = GENERAL);
             return;
         }
-        self.refused.set(None);
         // SAFETY: T1; every way out of ring 3 keeps the registers here (`leave`).
         unsafe { enter_ring_3(self.registers.get(), self.floats.get()) };
     }

@@ -366,14 +366,12 @@ pub(super) fn pipe2(thread: &Arc<Thread>, [at, flags, ..]: Six) -> Answer {
     let content = Content::Pipe(Pipe::new());
     let node = world().files.write().make_unnamed(S_IFIFO | 0o600, content, clock::now());
     let kept = flags & O_NONBLOCK;
-    let ends = [O_RDONLY, O_WRONLY].map(|way| Opened::of(node, way | kept));
-    let [reads, writes] = ends;
+    let [reads, writes] = [O_RDONLY, O_WRONLY].map(|way| Opened::of(node, way | kept));
     let closes = flags & O_CLOEXEC != 0;
-    let mut numbers = [0u32; 2];
-    for (number, opened) in numbers.iter_mut().zip([reads?, writes?]) {
-        let added = thread.process.descriptors.lock().add(0, Descriptor { opened, closes })?;
-        *number = added as u32;
-    }
-    let words = u64::from(numbers[0]) | u64::from(numbers[1]) << 32;
-    user::put(at, &words).map(|()| 0)
+    let add = |opened| thread.process.descriptors.lock().add(0, Descriptor { opened, closes });
+    let take = |number| drop(thread.process.descriptors.lock().take(number));
+    let reads = add(reads?)?;
+    let writes = add(writes?).inspect_err(|_| take(reads))?;
+    let put = user::put(at, &(reads | writes << 32));
+    put.map(|()| 0).inspect_err(|_| [reads, writes].into_iter().for_each(take))
 }

@@ -235,10 +235,12 @@ fn makes(number: u32) -> bool {
     )
 }
 
-/// Names a call that is not there, once (linux::N2).
+/// Names a call that is not there, once (linux::N2). Numbers that Linux has not either are no
+/// calls.
 fn note_missing(number: u64) {
+    let Some(name) = names::of(number) else { return };
     if world().missing.lock().insert(number) {
-        say!("missing call {number} {}", names::of(number));
+        say!("missing call {number} {name}");
     }
 }
 

@@ -87,7 +87,7 @@ const NAMES: &[(u32, &str)] = names![
 pub(super) fn all() -> impl Iterator<Item = (u32, &'static str)> {
     NAMES.iter().map(|(number, name)| (*number, name.trim_start_matches("__NR_")))
 }
-/// The name of a call.
-pub(super) fn of(number: u64) -> &'static str {
-    all().find(|(known, _)| u64::from(*known) == number).map_or("of no name", |(_, name)| name)
+/// The name of a call, if there is one with this number.
+pub(super) fn of(number: u64) -> Option<&'static str> {
+    all().find(|(known, _)| u64::from(*known) == number).map(|(_, name)| name)
 }

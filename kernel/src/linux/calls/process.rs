@@ -1,6 +1,6 @@
 //! Calls about processes and threads.
 
-use super::super::process::{self, Member, Process};
+use super::super::process::{self, Member, Process, Reap};
 use super::super::sched::{self, Cut};
 use super::super::signal::{CUT, Ended, Info};
 use super::super::thread::Thread;
@@ -22,8 +22,8 @@ use linux_raw_sys::prctl::{PR_GET_NAME, PR_SET_NAME};
 
 type Six = [u64; 6];
 
-/// Words of a vector of texts, at most.
-const TEXTS_MAX: usize = 1 << 16;
+/// Bytes of one argument, at most.
+const TEXT_MAX: usize = 128 << 10;
 
 /// What is always 0 here: the user's number.
 pub(super) fn zero(_: &Arc<Thread>, _: Six) -> Answer {
@@ -84,8 +84,8 @@ pub(super) fn exit_group(thread: &Arc<Thread>, [code, ..]: Six) -> Answer {
     Ok(0)
 }
 
-/// The texts that a vector of the program's points to.
-fn texts_at(at: u64) -> Result<Vec<Vec<u8>>, Errno> {
+/// The texts that a vector of the program's points to; `room` is what is left for all of them.
+fn texts_at(at: u64, room: &mut usize) -> Result<Vec<Vec<u8>>, Errno> {
     let mut texts = Vec::new();
     if at == 0 {
         return Ok(texts);
@@ -95,18 +95,19 @@ fn texts_at(at: u64) -> Result<Vec<Vec<u8>>, Errno> {
         if text == 0 {
             return Ok(texts);
         }
-        if texts.len() == TEXTS_MAX {
-            return Err(Errno(E2BIG));
-        }
-        texts.push(user::get_text(text, 128 << 10).map_err(|why| match why {
+        let text = user::get_text(text, TEXT_MAX.min(*room)).map_err(|why| match why {
             Errno::FAULT => why,
             _ => Errno(E2BIG),
-        })?);
+        })?;
+        *room = room.checked_sub(exec::taken_by(&text)).ok_or(Errno(E2BIG))?;
+        texts.push(text);
     }
 }
 pub(super) fn execve(thread: &Arc<Thread>, [path, arguments, environment, ..]: Six) -> Answer {
     let path = user::get_path(path)?;
-    let (arguments, environment) = (texts_at(arguments)?, texts_at(environment)?);
+    let mut room = exec::TEXTS_MAX;
+    let arguments = texts_at(arguments, &mut room)?;
+    let environment = texts_at(environment, &mut room)?;
     exec::exec(thread, &path, arguments, environment).map(|()| 0)
 }
 
@@ -163,6 +164,9 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
     if has(CLONE_THREAD) && !has(CLONE_SIGHAND) || has(CLONE_SIGHAND) && !has(CLONE_VM) {
         return Err(Errno(EINVAL));
     }
+    if has(CLONE_SETTLS) && !is_base(new.base) {
+        return Err(Errno::PERM);
+    }
     let own = &thread.process;
     let (process, id) = if has(CLONE_THREAD) {
         (own.clone(), process::new_id())
@@ -173,16 +177,16 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
             false => process::Held::of(memory.with_alone(|memory| memory.fork())?),
         };
         let child = own.child(memory);
+        child.borrows.store(has(CLONE_VFORK), Ordering::Release);
         let id = child.id;
         (child, id)
     };
-    process.borrows.store(has(CLONE_VFORK), Ordering::Release);
     let made = match Thread::of(process.clone(), id, thread.runs) {
         Ok(made) => made,
         Err(why) => {
             if !has(CLONE_THREAD) {
                 process.give_back();
-                Process::reap(&process);
+                process.forget();
             }
             return Err(why);
         }
@@ -216,7 +220,7 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
         let _ = texts::make_process(&process);
     }
     sched::start(made);
-    if has(CLONE_VFORK) {
+    if has(CLONE_VFORK) && !has(CLONE_THREAD) {
         // Only its own end lets it go on before the child does.
         let is_free = || (!process.borrows.load(Ordering::Acquire)).then_some(());
         while process.alone.wait(None, is_free).is_err() && !thread.is_over() {
@@ -243,22 +247,16 @@ fn wait(
     flags: u32,
 ) -> Result<Option<(Arc<Process>, Ended)>, Errno> {
     let own = &thread.process;
-    let look = || {
-        let children = own.children_of(&is_meant);
-        if children.is_empty() {
-            return Some(Err(Errno(ECHILD)));
-        }
-        let ended = children.into_iter().find(|child| child.is_gone());
-        ended.map(|child| Ok(Some(child)))
+    let reap = if flags & WNOWAIT == 0 { Reap::Yes } else { Reap::No };
+    let look = || match own.gone_child(&is_meant, reap) {
+        None => Some(Err(Errno(ECHILD))),
+        Some(found) => found.map(|child| Ok(Some(child))),
     };
     let found = match flags & WNOHANG != 0 {
         true => look().unwrap_or(Ok(None)),
         false => own.waiting.wait(None, look).unwrap_or(Err(CUT)),
     }?;
     Ok(found.map(|child| {
-        if flags & WNOWAIT == 0 {
-            Process::reap(&child);
-        }
         let ended = child.ended().expect("it is gone");
         (child, ended)
     }))
@@ -304,10 +302,14 @@ pub(super) fn set_robust_list(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answ
     Ok(0)
 }
 
+/// Whether a base of FS or GS is one that the processor takes.
+fn is_base(base: u64) -> bool {
+    base >> 47 == 0
+}
 pub(super) fn arch_prctl(thread: &Arc<Thread>, [what, value, ..]: Six) -> Answer {
     let [fs, gs] = thread.bases();
     match what as u32 {
-        ARCH_SET_FS | ARCH_SET_GS if value >> 47 != 0 => Err(Errno::PERM),
+        ARCH_SET_FS | ARCH_SET_GS if !is_base(value) => Err(Errno::PERM),
         ARCH_SET_FS => {
             thread.set_bases([value, gs]);
             Ok(0)
