@@ -19,7 +19,7 @@ use super::signal::{Action, CUT, Ended, NO_STACK};
 use super::thread::Thread;
 use super::{Memory, random, user, world};
 use crate::memory::manager;
-use crate::{cpu, reach};
+use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
@@ -331,13 +331,11 @@ fn be_alone(thread: &Thread) -> Result<(), Errno> {
     }
     Ok(())
 }
-/// Gives the process other memory, and makes the calling CPU run it, if it runs the thread.
+/// Gives the process other memory, and makes the calling CPU, which runs the thread, run that.
 fn replace(thread: &Thread, memory: Arc<Held>) {
     let process = &thread.process;
     let space = memory.with(|memory| memory.space());
-    if cpu::user().program().is_some() {
-        manager().switch(Some(space)).expect("the space was made just now");
-    }
+    manager().switch(Some(space)).expect("the space was made just now");
     let before = process.replace_memory(memory);
     drop(before);
     process.let_parent_go_on();
@@ -371,9 +369,8 @@ fn begin(thread: &Thread, place: &Placed<'_>, mut image: Image, named: &[u8]) ->
     random::fill(&mut bytes);
     let random = stack.bytes(&bytes)?;
     let entry = place.by + place.elf.entry;
-    let own = foliant_x86_words();
     image.auxiliary = [
-        (AT_HWCAP, own),
+        (AT_HWCAP, hardware()),
         (AT_PAGESZ, PAGE),
         (AT_CLKTCK, 100),
         (AT_PHDR, place.by + place.elf.table_at()),
@@ -408,7 +405,7 @@ fn begin(thread: &Thread, place: &Placed<'_>, mut image: Image, named: &[u8]) ->
 }
 
 /// What the processor says it has, in the word that programs look at first.
-fn foliant_x86_words() -> u64 {
+fn hardware() -> u64 {
     core::arch::x86_64::__cpuid(1).edx.into()
 }
 

@@ -11,7 +11,7 @@
 //! **Locking**: one lock for the list. The word is read under it: no fault takes the lock.
 
 use super::process::Process;
-use super::sched::{self, Cut, Waiters};
+use super::sched::{self, Cut};
 use super::thread::Thread;
 use super::user;
 use alloc::sync::Arc;
@@ -60,8 +60,7 @@ pub(super) fn wait(
         let (thread, is_woken) = (thread.clone(), is_woken.clone());
         list.push(Waiter { at: key, bits, thread, is_woken });
     }
-    let nobody = Waiters::new();
-    let found = nobody.wait(until, || is_woken.load(Ordering::Acquire).then_some(()));
+    let found = sched::wait(until, || is_woken.load(Ordering::Acquire).then_some(()));
     if found.is_err() {
         LIST.lock().retain(|waiter| !Arc::ptr_eq(&waiter.is_woken, &is_woken));
         if is_woken.load(Ordering::Acquire) {
@@ -80,12 +79,12 @@ pub(super) enum NotWoken {
 /// Wakes so many that wait for a word with one of these bits; says how many.
 pub(super) fn wake(thread: &Thread, at: u64, most: u32, bits: u32) -> u64 {
     let Ok(key) = key(&thread.process, at) else { return 0 };
-    let woken = take(key, most, bits);
+    let woken = take(&mut LIST.lock(), key, most, bits);
     woken.iter().for_each(go_on);
     woken.len() as u64
 }
-fn take(key: MemoryKey, most: u32, bits: u32) -> Vec<Waiter> {
-    let mut list = LIST.lock();
+/// Takes so many off the list that wait there for one of these bits.
+fn take(list: &mut Vec<Waiter>, key: MemoryKey, most: u32, bits: u32) -> Vec<Waiter> {
     let mut left = most;
     let is_meant = |waiter: &mut Waiter| {
         let is_meant = waiter.at == key && waiter.bits & bits != 0 && left > 0;
@@ -106,26 +105,21 @@ pub(super) fn requeue(
     is_still: Option<u32>,
 ) -> Result<u64, Errno> {
     let (from_key, to_key) = (key(&thread.process, from)?, key(&thread.process, to)?);
-    let (mut woken, mut moved) = (Vec::new(), 0u64);
-    {
+    let (woken, moved) = {
         let mut list = LIST.lock();
         if let Some(value) = is_still
             && user::get::<u32>(from)? != value
         {
             return Err(Errno(EAGAIN));
         }
-        let mut left = wakes;
-        woken.extend(list.extract_if(.., |waiter| {
-            let is_meant = waiter.at == from_key && left > 0;
-            left -= u32::from(is_meant);
-            is_meant
-        }));
+        let (woken, mut moved) = (take(&mut list, from_key, wakes, u32::MAX), 0u64);
         let others = list.iter_mut().filter(|waiter| waiter.at == from_key);
         for waiter in others.take(moves as usize) {
             waiter.at = to_key;
             moved += 1;
         }
-    }
+        (woken, moved)
+    };
     woken.iter().for_each(go_on);
     Ok(woken.len() as u64 + moved)
 }

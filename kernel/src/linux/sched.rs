@@ -85,7 +85,7 @@ pub(super) fn current() -> Arc<dyn Runs> {
 
 /// What runs: a thread.
 pub(super) trait Runs: Send + Sync {
-    fn place(&self) -> &Place;
+    fn scheduled(&self) -> &Scheduled;
     /// Makes the calling CPU run its space, and answer for it.
     fn load(&self);
     /// Ends that.
@@ -108,7 +108,7 @@ enum Left {
 }
 
 /// How a thread is scheduled.
-pub(super) struct Place {
+pub(super) struct Scheduled {
     /// Its lowest address.
     low: Va,
     end: Va,
@@ -120,11 +120,11 @@ pub(super) struct Place {
     pub(super) allowed: AtomicU64,
 }
 
-impl Place {
+impl Scheduled {
     /// A stack on which a thread begins.
-    pub(super) fn new() -> Result<Place, Errno> {
+    pub(super) fn new() -> Result<Scheduled, Errno> {
         use foliant::vmap::{Caller, Request};
-        let caller = Caller(Place::new as *const () as u64);
+        let caller = Caller(Scheduled::new as *const () as u64);
         let range = manager().vmalloc(&Request::of(STACK).called(caller));
         let range = range.map_err(|_| Errno::NOMEM)?;
         let (low, end) = (range.start(), range.end());
@@ -133,7 +133,7 @@ impl Place {
         let words = first as *mut [u64; 8];
         // SAFETY: the end of a stack that is nobody else's.
         unsafe { words.write([0, 0, 0, 0, 0, 0, begin as *const () as u64, 0]) };
-        Ok(Place {
+        Ok(Scheduled {
             low,
             end,
             at: Cell::new(first),
@@ -144,7 +144,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Scheduled {
     fn drop(&mut self) {
         debug_assert!(self.end > self.low);
         manager().vfree(self.low).expect("the stack was mapped, and nobody is on it");
@@ -163,7 +163,7 @@ extern "C" fn begin() -> ! {
 fn leave(why: Left) {
     let (from, to) = {
         let running = own().running.borrow();
-        let place = running.as_ref().expect("a thread runs").place();
+        let place = running.as_ref().expect("a thread runs").scheduled();
         place.left.set(why);
         (place.at.as_ptr(), own().stack.get())
     };
@@ -176,7 +176,7 @@ fn leave(why: Left) {
 /// Runs a thread until it leaves its stack.
 fn go(thread: Arc<dyn Runs>, low: u64) {
     thread.load();
-    let place: *const Place = thread.place();
+    let place: *const Scheduled = thread.scheduled();
     *own().running.borrow_mut() = Some(thread);
     // SAFETY: the thread is kept until it is taken out below.
     let place = unsafe { &*place };
@@ -189,10 +189,10 @@ fn go(thread: Arc<dyn Runs>, low: u64) {
     port::enable();
     let thread = own().running.borrow_mut().take().expect("it ran until now");
     thread.unload(); // S2
-    match thread.place().left.get() {
+    match thread.scheduled().left.get() {
         Left::Turn => queue(thread),
         Left::Waits => {
-            let state = &thread.place().state;
+            let state = &thread.scheduled().state;
             let parks = state.compare_exchange(RUNS, PARKED, Ordering::AcqRel, Ordering::Acquire);
             if parks.is_err() {
                 state.store(RUNS, Ordering::Release); // S1
@@ -204,7 +204,7 @@ fn go(thread: Arc<dyn Runs>, low: u64) {
 }
 
 fn queue(thread: Arc<dyn Runs>) {
-    let allowed = thread.place().allowed.load(Ordering::Relaxed);
+    let allowed = thread.scheduled().allowed.load(Ordering::Relaxed);
     READY.lock().push_back(thread);
     WAITING.fetch_add(1, Ordering::AcqRel);
     let is_idle =
@@ -216,7 +216,8 @@ fn queue(thread: Arc<dyn Runs>) {
 fn take() -> Option<Arc<dyn Runs>> {
     let bit = 1u64.checked_shl(cpu::me().0.into()).unwrap_or(u64::MAX);
     let mut ready = READY.lock();
-    let may = |thread: &Arc<dyn Runs>| thread.place().allowed.load(Ordering::Relaxed) & bit != 0;
+    let may =
+        |thread: &Arc<dyn Runs>| thread.scheduled().allowed.load(Ordering::Relaxed) & bit != 0;
     let nth = ready.iter().position(may)?;
     let thread = ready.remove(nth)?;
     WAITING.fetch_sub(1, Ordering::AcqRel);
@@ -229,7 +230,7 @@ pub(super) fn start(thread: Arc<dyn Runs>) {
 }
 /// Lets a thread go on that waits, or is about to.
 pub(super) fn wake(thread: Arc<dyn Runs>) {
-    let state = &thread.place().state;
+    let state = &thread.scheduled().state;
     loop {
         let now = state.load(Ordering::Acquire);
         let next = if now == PARKED { RUNS } else { WOKEN };
@@ -346,22 +347,18 @@ impl Waiters {
             self.0.lock().push(thread.clone());
             let found = done(); // S3
             let cut = match () {
-                () if found.is_some() => None,
                 () if thread.is_interrupted() => Some(Cut::Signal),
                 () if until.is_some_and(|until| clock::uptime() >= until) => Some(Cut::Time),
-                () => {
-                    park(until);
-                    None
-                }
+                () => None,
             };
+            if found.is_none() && cut.is_none() {
+                park(until);
+            }
             self.remove(&thread);
             match (found, cut) {
                 (Some(result), _) => return Ok(result),
                 (None, Some(cut)) => return Err(cut),
-                (None, None) => {}
-            }
-            if let Some(result) = done() {
-                return Ok(result);
+                (None, None) => {} // it looks again
             }
         }
     }
@@ -375,12 +372,14 @@ impl Waiters {
     }
 }
 
+/// Waits until `done` has something, for whoever changes that to wake this very thread.
+pub(super) fn wait<R>(until: Option<u64>, done: impl FnMut() -> Option<R>) -> Result<R, Cut> {
+    Waiters::new().wait(until, done)
+}
 /// Sleeps until a time.
 pub(super) fn sleep(until: u64) -> Result<(), Cut> {
-    let nobody = Waiters::new();
-    match nobody.wait::<()>(Some(until), || None) {
-        Err(Cut::Time) => Ok(()),
+    match wait(Some(until), || None) {
+        Ok(()) | Err(Cut::Time) => Ok(()),
         Err(cut) => Err(cut),
-        Ok(()) => Ok(()),
     }
 }

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::process::{Member, Process};
-use super::sched::{Place, Runs, STACK};
+use super::sched::{Runs, STACK, Scheduled};
 use super::signal::{Pending, SIGNALS, bit};
 use crate::cpu::{self, USER_CODE, USER_DATA};
 use crate::frame::{Floats, Frame};
@@ -76,7 +76,7 @@ pub(super) struct Thread {
     _count: Counted,
     pub(super) id: u32,
     pub(super) process: Arc<Process>,
-    pub(super) place: Place,
+    scheduled: Scheduled,
     pub(super) signals: Pending,
     registers: UnsafeCell<Frame>,
     floats: UnsafeCell<Floats>,
@@ -112,7 +112,7 @@ impl Thread {
         let thread = Arc::new(Thread {
             _count: count,
             id,
-            place: Place::new()?,
+            scheduled: Scheduled::new()?,
             signals: Pending::new(),
             registers: UnsafeCell::new(registers(0, 0)),
             floats: UnsafeCell::new(FRESH),
@@ -155,10 +155,7 @@ impl Thread {
     }
     /// Gives it others. No bit is set that the processor refuses.
     pub(super) fn set_floats(&self, mut floats: Floats) {
-        let mask = u32::from_le_bytes([FRESH.0[24], FRESH.0[25], 0, 0]) | 0xffff;
-        let mxcsr: [u8; 4] = floats.0[24..28].try_into().expect("four bytes");
-        let mxcsr = u32::from_le_bytes(mxcsr) & mask;
-        floats.0[24..28].copy_from_slice(&mxcsr.to_le_bytes());
+        floats.0[26..28].fill(0); // the upper half of MXCSR
         // SAFETY: T1.
         unsafe { *self.floats.get() = floats };
     }
@@ -214,8 +211,8 @@ impl Thread {
 }
 
 impl Runs for Thread {
-    fn place(&self) -> &Place {
-        &self.place
+    fn scheduled(&self) -> &Scheduled {
+        &self.scheduled
     }
     fn load(&self) {
         if let Some(space) = self.process.space() {

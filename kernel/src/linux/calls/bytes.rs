@@ -131,7 +131,7 @@ pub(super) fn fadvise64(thread: &Arc<Thread>, [number, _, _, advice, ..]: Six) -
         _ => Ok(0),
     }
 }
-/// One process has nobody to wait for.
+/// Locks of files are not kept: everybody gets every one.
 pub(super) fn flock(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
     opened(thread, number).map(|_| 0)
 }
@@ -249,7 +249,6 @@ pub(super) fn fcntl(thread: &Arc<Thread>, [number, command, argument, ..]: Six) 
             it.opened.set_flags(kept | argument as u32 & changes);
             Ok(0)
         }
-        // One process has nobody to wait for.
         F_SETLK | F_SETLKW | F_GETLK => Ok(0),
         command @ (F_ADD_SEALS | F_GET_SEALS) => {
             let opened = it.opened.clone();
@@ -286,47 +285,43 @@ pub(super) fn ioctl(thread: &Arc<Thread>, [number, request, at, ..]: Six) -> Ans
 
 /// Waits until a descriptor is ready; those that are no streams always are.
 pub(super) fn poll(thread: &Arc<Thread>, [at, count, limit, ..]: Six) -> Answer {
-    if count > DESCRIPTORS_MAX as u64 {
-        return Err(Errno(EINVAL));
-    }
-    let size = size_of::<pollfd>() as u64;
-    let place = |nth: u64| at.wrapping_add(nth * size);
-    let mut all: Vec<pollfd> =
-        (0..count).map(|nth| user::get(place(nth))).collect::<Result<_, Errno>>()?;
-    wait_ready(thread, &mut all, super::time::deadline(limit as i32), place)
+    let all = polled(at, count)?;
+    wait_ready(thread, at, all, super::time::deadline(limit as i32))
 }
 pub(super) fn ppoll(thread: &Arc<Thread>, [at, count, limit, mask, size, _]: Six) -> Answer {
-    if count > DESCRIPTORS_MAX as u64 || mask != 0 && size != 8 {
+    if mask != 0 && size != 8 {
         return Err(Errno(EINVAL));
     }
-    let size = size_of::<pollfd>() as u64;
-    let place = |nth: u64| at.wrapping_add(nth * size);
-    let mut all: Vec<pollfd> =
-        (0..count).map(|nth| user::get(place(nth))).collect::<Result<_, Errno>>()?;
+    let all = polled(at, count)?;
     let until = super::time::limit(limit)?;
     if mask != 0 {
         let mask: u64 = user::get(mask)?;
         thread.signals.before.set(Some(thread.signals.blocked()));
         thread.signals.block(mask);
     }
-    wait_ready(thread, &mut all, until, place)
+    wait_ready(thread, at, all, until)
+}
+/// Where one of the descriptors of `poll` is.
+fn polled_at(at: u64, nth: u64) -> u64 {
+    at.wrapping_add(nth * size_of::<pollfd>() as u64)
+}
+fn polled(at: u64, count: u64) -> Result<Vec<pollfd>, Errno> {
+    if count > DESCRIPTORS_MAX as u64 {
+        return Err(Errno(EINVAL));
+    }
+    (0..count).map(|nth| user::get(polled_at(at, nth))).collect()
 }
 /// Looks at descriptors until one of them is ready.
-fn wait_ready(
-    thread: &Arc<Thread>,
-    all: &mut [pollfd],
-    until: Option<u64>,
-    place: impl Fn(u64) -> u64,
-) -> Answer {
+fn wait_ready(thread: &Arc<Thread>, at: u64, mut all: Vec<pollfd>, until: Option<u64>) -> Answer {
     loop {
         let mut ready = 0;
-        for it in all.iter_mut() {
+        for it in &mut all {
             it.revents = ready_of(thread, it);
             ready += u64::from(it.revents != 0);
         }
         if ready > 0 || super::time::is_over(until) {
             for (nth, it) in all.iter().enumerate() {
-                user::put(place(nth as u64), it)?;
+                user::put(polled_at(at, nth as u64), it)?;
             }
             return Ok(ready);
         }

@@ -8,8 +8,9 @@
 //! **Not here**: what memory calls mean (`foliant-linux`).
 
 mod bytes;
+mod listed;
 mod memory;
-mod names;
+
 mod numbers;
 mod paths;
 mod process;
@@ -238,7 +239,7 @@ fn makes(number: u32) -> bool {
 /// Names a call that is not there, once (linux::N2). Numbers that Linux has not either are no
 /// calls.
 fn note_missing(number: u64) {
-    let Some(name) = names::of(number) else { return };
+    let Some(name) = listed::of(number) else { return };
     if world().missing.lock().insert(number) {
         say!("missing call {number} {name}");
     }
@@ -246,7 +247,7 @@ fn note_missing(number: u64) {
 
 /// Says of each call whether it is there.
 pub(super) fn list() {
-    for (number, name) in names::all() {
+    for (number, name) in listed::all() {
         let is = if find(number).is_some() { "there" } else { "missing" };
         say!("call {number} {name} {is}");
     }

@@ -2,14 +2,14 @@
 
 use super::super::handlers;
 use super::super::process::{self, Process};
-use super::super::sched::{Cut, Waiters};
+use super::super::sched::{self, Cut};
 use super::super::signal::{Action, CUT, Info, SIGNALS};
 use super::super::thread::Thread;
 use super::super::user;
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOMEM, ESRCH};
+use linux_raw_sys::errno::{EAGAIN, EINTR, EINVAL, ENOMEM, ESRCH};
 use linux_raw_sys::general::{SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGKILL, SIGSTOP, SS_DISABLE};
 
 type Six = [u64; 6];
@@ -79,9 +79,7 @@ pub(super) fn rt_sigsuspend(thread: &Arc<Thread>, [set, size, ..]: Six) -> Answe
     pause(thread, [0; 6])
 }
 pub(super) fn pause(_: &Arc<Thread>, _: Six) -> Answer {
-    let nobody = Waiters::new();
-    let cut = nobody.wait::<u64>(None, || None);
-    cut.map_err(|_| Errno(linux_raw_sys::errno::EINTR))
+    sched::wait(None, || None).map_err(|_| Errno(EINTR))
 }
 /// Takes a signal of a set when it comes.
 pub(super) fn rt_sigtimedwait(thread: &Arc<Thread>, [set, info, limit, size, ..]: Six) -> Answer {
@@ -90,9 +88,8 @@ pub(super) fn rt_sigtimedwait(thread: &Arc<Thread>, [set, info, limit, size, ..]
     }
     let set: u64 = user::get(set)?;
     let until = super::time::limit(limit)?;
-    let nobody = Waiters::new();
     // What it waits for is blocked; whoever sends it wakes all threads.
-    let found = nobody.wait(until, || handlers::take(thread, set));
+    let found = sched::wait(until, || handlers::take(thread, set));
     let found = found.map_err(|cut| match cut {
         Cut::Time => Errno(EAGAIN),
         Cut::Signal => CUT,

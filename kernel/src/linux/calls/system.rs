@@ -116,7 +116,7 @@ pub(super) fn sched_getaffinity(thread: &Arc<Thread>, [id, bytes, at, ..]: Six) 
     if bytes < 8 || !bytes.is_multiple_of(8) {
         return Err(Errno(EINVAL));
     }
-    let allowed = thread_of(thread, id)?.place().allowed.load(Ordering::Relaxed) & online();
+    let allowed = thread_of(thread, id)?.scheduled().allowed.load(Ordering::Relaxed) & online();
     user::put(at, &allowed)?;
     Ok(8)
 }
@@ -128,7 +128,7 @@ pub(super) fn sched_setaffinity(thread: &Arc<Thread>, [id, bytes, at, ..]: Six) 
     if allowed == 0 {
         return Err(Errno(EINVAL));
     }
-    thread_of(thread, id)?.place().allowed.store(allowed, Ordering::Relaxed);
+    thread_of(thread, id)?.scheduled().allowed.store(allowed, Ordering::Relaxed);
     Ok(0)
 }
 pub(super) fn sched_yield(_: &Arc<Thread>, _: Six) -> Answer {

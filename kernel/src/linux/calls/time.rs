@@ -25,7 +25,7 @@ fn read(number: u64) -> Result<u64, Errno> {
         CLOCK_MONOTONIC | CLOCK_MONOTONIC_COARSE | CLOCK_MONOTONIC_RAW | CLOCK_BOOTTIME => {
             Ok(clock::uptime())
         }
-        // The one program has the CPU from the start on.
+        // What a thread spends is not counted: it is the time since the start.
         CLOCK_PROCESS_CPUTIME_ID | CLOCK_THREAD_CPUTIME_ID => Ok(clock::uptime()),
         _ => Err(Errno(EINVAL)),
     }
