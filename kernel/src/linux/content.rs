@@ -1,5 +1,5 @@
-//! What is behind the names of files: bytes in memory, lines to whoever started the program,
-//! devices, and texts that are made when they are read.
+//! What is behind the names of files: bytes in memory, channels, devices, and texts that are made
+//! when they are read.
 //!
 //! ```text
 //!   Packed ── first mapped or written ─▶ Memory         bytes of a file
@@ -9,8 +9,7 @@
 //! - C1. A packed file is never written: it is in the loader's module. One that is mapped has all
 //!   of its bytes in memory before.
 
-use super::pipe::Pipe;
-use super::streams::Stream;
+use super::channel::Channel;
 use super::{File, World, world};
 use crate::memory::manager;
 use alloc::sync::Arc;
@@ -29,12 +28,10 @@ pub(super) enum Content {
     Memory(Arc<Bytes>),
     /// A device.
     Device(Device),
-    /// A line to whoever started the program.
-    Stream(Stream),
     /// A text that is made when it is read.
     Text(Arc<dyn Text>),
-    /// A pipe.
-    Pipe(Arc<Pipe>),
+    /// What is read and written without positions: a pipe, a line, a socket.
+    Channel(Arc<dyn Channel>),
     /// A link whose text depends on who asks.
     Link(Arc<dyn Link>),
 }

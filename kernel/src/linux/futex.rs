@@ -11,9 +11,10 @@
 //! **Locking**: one lock for the list. The word is read under it: no fault takes the lock.
 
 use super::process::Process;
-use super::sched::{self, Cut};
+use super::sched;
 use super::thread::Thread;
 use super::user;
+use super::waiters::{self, Cut};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +61,7 @@ pub(super) fn wait(
         let (thread, is_woken) = (thread.clone(), is_woken.clone());
         list.push(Waiter { at: key, bits, thread, is_woken });
     }
-    let found = sched::wait(until, || is_woken.load(Ordering::Acquire).then_some(()));
+    let found = waiters::wait(until, || is_woken.load(Ordering::Acquire).then_some(()));
     if found.is_err() {
         LIST.lock().retain(|waiter| !Arc::ptr_eq(&waiter.is_woken, &is_woken));
         if is_woken.load(Ordering::Acquire) {

@@ -9,7 +9,7 @@ use super::process::{self, Process};
 use super::sched::{self, Runs};
 use super::signal::{Ended, Info};
 use super::thread::Thread;
-use super::{calls, clock, exec, futex, handlers, texts, user};
+use super::{calls, clock, exec, futex, handlers, texts, user, waiters};
 use crate::running::CALL;
 use crate::{apic, heap, say};
 use alloc::sync::Arc;
@@ -68,7 +68,7 @@ fn relieve(thread: &Arc<Thread>) {
     if thread.process.id != 1 || process::is_first_alone() {
         thread.process.note_end(Ended::Signal(SIGKILL));
     } else {
-        let _ = sched::sleep(clock::uptime() + MOMENT); // a signal, or the end, is seen to next
+        let _ = waiters::sleep(clock::uptime() + MOMENT); // a signal, or the end, is seen to next
     }
 }
 

@@ -3,6 +3,7 @@
 use super::content::Content;
 use super::streams::Stream;
 use super::{clock, world};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_files::{Body, Facts, Last, NodeId, Refused};
 use linux_raw_sys::general::S_IFIFO;
@@ -35,7 +36,8 @@ pub(super) fn streams() -> Vec<NodeId> {
     let mut files = world().files.write();
     let mode = S_IFIFO | 0o600;
     let all = [Stream::Input, Stream::Output, Stream::Errors];
-    let make = |stream| files.make_unnamed(mode, Content::Stream(stream), clock::now());
+    let channel = |stream| Content::Channel(Arc::new(stream));
+    let make = |stream| files.make_unnamed(mode, channel(stream), clock::now());
     all.map(make).into()
 }
 

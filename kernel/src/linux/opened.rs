@@ -10,9 +10,11 @@
 //!
 //! **Locking**: the position's lock is held around a read or write that moves it, as Linux does.
 
+use super::channel::{Channel, Events, Waits};
 use super::content::{Bytes, Content, Device};
-use super::pipe::{End, Pipe, Waits};
-use super::{names, random, world};
+use super::transfer::Transfer;
+use super::user::Buffer;
+use super::{clock, names, random, world};
 use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -41,24 +43,14 @@ pub(super) struct Opened {
     position: Mutex<u64>,
     /// What a text was when it was opened.
     text: Option<Vec<u8>>,
-    /// The end of a pipe that it is.
-    pipe: Option<(Arc<Pipe>, End)>,
-}
-
-/// The end of a pipe that these flags open.
-fn end_of(flags: u32) -> Option<End> {
-    match flags & (O_PATH | O_ACCMODE) {
-        O_RDONLY => Some(End::Reads),
-        O_WRONLY => Some(End::Writes),
-        _ => None,
-    }
+    /// The channel that it is, closed with it.
+    channel: Option<Arc<dyn Channel>>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if let Some((pipe, end)) = self.pipe.take() {
-            pipe.close(end);
-        }
+        let closed = self.channel.take();
+        drop(closed);
         let gone = world().files.write().let_go(self.node); // D1
         drop(gone);
     }
@@ -73,39 +65,41 @@ pub(super) enum From {
     Offset(u64),
 }
 
-/// Bytes of the program.
-#[derive(Clone, Copy)]
-pub(super) struct Buffer {
-    pub(super) at: u64,
-    pub(super) bytes: u64,
-}
-
 impl Opened {
     fn holding(node: NodeId, flags: u32) -> Opened {
         world().files.write().hold(node); // D1
-        let pipe = match world().files.read().leaf(node) {
-            Some(Content::Pipe(pipe)) => end_of(flags).map(|end| (pipe.clone(), end)),
-            _ => None,
-        };
-        if let Some((pipe, end)) = &pipe {
-            pipe.open(*end);
-        }
         let (flags, position) = (AtomicU32::new(flags), Mutex::new(0));
-        Opened { node, flags, position, text: None, pipe }
+        Opened { node, flags, position, text: None, channel: None }
     }
     /// Opens a node.
     pub(super) fn of(node: NodeId, flags: u32) -> Result<Arc<Opened>, Errno> {
         let mut opened = Opened::holding(node, flags);
-        let is_read = flags & (O_PATH | O_ACCMODE) != O_WRONLY && flags & O_PATH == 0;
-        if is_read
-            && !world().files.read().is_folder(node)
-            && let Content::Text(text) = world().content(node)?
-        {
-            opened.text = Some(text.read()?);
+        if flags & O_PATH != 0 || world().files.read().is_folder(node) {
+            return Ok(Arc::new(opened));
+        }
+        match world().content(node)? {
+            Content::Text(text) if flags & O_ACCMODE != O_WRONLY => {
+                opened.text = Some(text.read()?);
+            }
+            Content::Channel(channel) => opened.channel = Some(channel.open(flags)?),
+            _ => {}
         }
         Ok(Arc::new(opened))
     }
+    #[expect(dead_code, reason = "sockets and epoll come next")]
+    /// Opens a channel that has no name; a node's mode says what kind of file it is.
+    pub(super) fn of_channel(channel: Arc<dyn Channel>, mode: u32, flags: u32) -> Arc<Opened> {
+        let content = Content::Channel(channel.clone());
+        let node = world().files.write().make_unnamed(mode, content, clock::now());
+        let mut opened = Opened::holding(node, flags);
+        opened.channel = Some(channel);
+        Arc::new(opened)
+    }
 
+    /// The channel that it is, if it is one.
+    pub(super) fn channel(&self) -> Option<&Arc<dyn Channel>> {
+        self.channel.as_ref()
+    }
     pub(super) fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
@@ -119,6 +113,13 @@ impl Opened {
         self.flags() & O_PATH == 0 && matches!(self.flags() & O_ACCMODE, O_WRONLY | O_RDWR)
     }
 
+    /// What `poll` tells of it: what is no channel is always ready.
+    pub(super) fn events(&self) -> Events {
+        match &self.channel {
+            Some(channel) => channel.events(),
+            None => Events::IN | Events::OUT,
+        }
+    }
     /// What it is; refused where it is a folder, or opened as a name alone.
     pub(super) fn content(&self) -> Result<Content, Errno> {
         if self.flags() & O_PATH != 0 {
@@ -135,8 +136,15 @@ impl Opened {
         if !self.may_read() {
             return Err(Errno(EBADF));
         }
+        if let Some(channel) = &self.channel {
+            let mut into = Transfer::of_one(buffer.up_to(MOVED_MAX));
+            return match from {
+                From::Offset(_) => Err(Errno(ESPIPE)),
+                From::Position => Ok(channel.read(&mut into, self.waits())? as u64),
+            };
+        }
         let content = self.content()?;
-        self.moving(from, &content, buffer.bytes, |offset, bytes| {
+        self.moving(from, buffer.bytes, |offset, bytes| {
             let put = |at: u64, bytes: &[u8]| reach::put(buffer.at.wrapping_add(at), bytes);
             match &content {
                 Content::Memory(it) => it.file.pread_to(bytes, *offset as i64, put),
@@ -146,24 +154,12 @@ impl Opened {
                     moved(slice(text, *offset, bytes), put)
                 }
                 Content::Device(device) => device.read(bytes, put),
-                Content::Stream(stream) => {
-                    let mut piece = [0; PIECE];
-                    let room = piece.len().min(bytes as usize);
-                    let count = stream.read(&mut piece[..room])?;
-                    moved(&piece[..count], put)
-                }
-                Content::Pipe(pipe) => {
-                    let mut piece = [0; PIECE];
-                    let room = piece.len().min(bytes as usize);
-                    let count = pipe.read(&mut piece[..room], self.waits())?;
-                    moved(&piece[..count], put)
-                }
-                Content::Link(_) => Err(Errno(ENXIO)),
+                Content::Channel(_) | Content::Link(_) => Err(Errno(ENXIO)),
             }
         })
     }
     /// Whether a call on it waits.
-    fn waits(&self) -> Waits {
+    pub(super) fn waits(&self) -> Waits {
         if self.flags() & O_NONBLOCK != 0 { Waits::No } else { Waits::Yes }
     }
 
@@ -172,6 +168,13 @@ impl Opened {
         if !self.may_write() {
             return Err(Errno(EBADF));
         }
+        if let Some(channel) = &self.channel {
+            let mut bytes = Transfer::of_one(buffer.up_to(MOVED_MAX));
+            return match from {
+                From::Offset(_) => Err(Errno(ESPIPE)),
+                From::Position => Ok(channel.write(&mut bytes, self.waits())? as u64),
+            };
+        }
         let mut content = self.content()?;
         if matches!(content, Content::Packed(_))
             && let Some(bytes) = world().in_memory(self.node)?
@@ -179,27 +182,22 @@ impl Opened {
             content = Content::Memory(bytes);
         }
         let get = |at: u64, bytes: &mut [u8]| reach::get(bytes, buffer.at.wrapping_add(at));
-        let written =
-            self.moving(from, &content, buffer.bytes, |offset, bytes| match &content {
-                Content::Memory(it) => self.write_bytes(it, (offset, bytes), get),
-                Content::Device(Device::Full) if bytes > 0 => Err(Errno(ENOSPC)),
-                Content::Device(_) => Ok(bytes),
-                Content::Stream(stream) => pieces(bytes, get, |piece| stream.write(piece)),
-                Content::Pipe(pipe) => pieces(bytes, get, |piece| pipe.write(piece, self.waits())),
-                Content::Text(text) => {
-                    let mut all = alloc::vec![0; bytes.min(PIECE as u64) as usize];
-                    let count = get(0, &mut all);
-                    if count < all.len() {
-                        return Err(Errno(EFAULT));
-                    }
-                    text.write(&all)?;
-                    Ok(count as u64)
+        let written = self.moving(from, buffer.bytes, |offset, bytes| match &content {
+            Content::Memory(it) => self.write_bytes(it, (offset, bytes), get),
+            Content::Device(Device::Full) if bytes > 0 => Err(Errno(ENOSPC)),
+            Content::Device(_) => Ok(bytes),
+            Content::Text(text) => {
+                let mut all = alloc::vec![0; bytes.min(PIECE as u64) as usize];
+                let count = get(0, &mut all);
+                if count < all.len() {
+                    return Err(Errno(EFAULT));
                 }
-                Content::Packed(_) | Content::Link(_) => Err(Errno(ENXIO)),
-            })?;
-        if !is_stream(&content) {
-            names::note_written(self.node);
-        }
+                text.write(&all)?;
+                Ok(count as u64)
+            }
+            Content::Packed(_) | Content::Channel(_) | Content::Link(_) => Err(Errno(ENXIO)),
+        })?;
+        names::note_written(self.node);
         Ok(written)
     }
     fn write_bytes(
@@ -219,17 +217,13 @@ impl Opened {
     fn moving(
         &self,
         from: From,
-        content: &Content,
         bytes: u64,
         work: impl FnOnce(&mut u64, u64) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
         let bytes = bytes.min(MOVED_MAX);
-        let is_stream = is_stream(content);
         match from {
-            From::Offset(_) if is_stream => Err(Errno(ESPIPE)),
             From::Offset(offset) if offset > i64::MAX as u64 => Err(Errno(EINVAL)),
             From::Offset(mut offset) => work(&mut offset, bytes),
-            From::Position if is_stream => work(&mut 0, bytes),
             From::Position => {
                 let mut position = self.position.lock();
                 let mut offset = *position;
@@ -247,11 +241,11 @@ impl Opened {
         if self.flags() & O_PATH != 0 {
             return Err(Errno(EBADF));
         }
-        let is_folder = world().files.read().is_folder(self.node);
-        let content = if is_folder { None } else { Some(world().content(self.node)?) };
-        if content.as_ref().is_some_and(is_stream) {
+        if self.channel.is_some() {
             return Err(Errno(ESPIPE));
         }
+        let is_folder = world().files.read().is_folder(self.node);
+        let content = if is_folder { None } else { Some(world().content(self.node)?) };
         let bytes = content.map_or(0, |content| content.bytes());
         let mut position = self.position.lock();
         let beyond = u64::try_from(by).is_ok_and(|by| by >= bytes);
@@ -294,10 +288,6 @@ impl Device {
     }
 }
 
-/// Whether something has no positions.
-fn is_stream(content: &Content) -> bool {
-    matches!(content, Content::Stream(_) | Content::Pipe(_))
-}
 /// The bytes of a text that a read from an offset on gets.
 fn slice(text: &[u8], offset: u64, bytes: u64) -> &[u8] {
     let start = (text.len() as u64).min(offset) as usize;
@@ -311,33 +301,6 @@ fn moved(bytes: &[u8], mut put: impl FnMut(u64, &[u8]) -> usize) -> Result<u64, 
         count => Ok(count as u64),
     }
 }
-/// Takes bytes piece by piece.
-fn pieces(
-    bytes: u64,
-    mut get: impl FnMut(u64, &mut [u8]) -> usize,
-    mut taken: impl FnMut(&[u8]) -> Result<usize, Errno>,
-) -> Result<u64, Errno> {
-    let mut piece = [0; PIECE];
-    let mut done = 0;
-    while done < bytes {
-        let count = piece.len().min((bytes - done) as usize);
-        let came = get(done, &mut piece[..count]);
-        if came == 0 {
-            return if done == 0 { Err(Errno(EFAULT)) } else { Ok(done) };
-        }
-        let took = match taken(&piece[..came]) {
-            Ok(took) => took,
-            Err(why) if done == 0 => return Err(why),
-            Err(_) => break,
-        };
-        done += took as u64;
-        if took < count {
-            break;
-        }
-    }
-    Ok(done)
-}
-
 /// What a descriptor is.
 #[derive(Clone)]
 pub(super) struct Descriptor {
@@ -355,8 +318,8 @@ impl Descriptors {
     pub(super) fn first() -> Descriptors {
         let flags = [O_RDONLY, O_WRONLY, O_WRONLY];
         let all = names::streams().into_iter().zip(flags).map(|(node, flags)| {
-            let opened = Opened::holding(node, flags);
-            Some(Descriptor { opened: Arc::new(opened), closes: false })
+            let opened = Opened::of(node, flags).ok()?;
+            Some(Descriptor { opened, closes: false })
         });
         Descriptors(all.collect())
     }

@@ -1,15 +1,26 @@
 //! Pipes: bytes from those that write to those that read.
 //!
+//! ```text
+//!   Pipe ──open──▶ End: reads, writes, or both; counted until it is dropped
+//! ```
+//!
 //! **Invariants**
 //! - I1. What is written by one call of at most [`ATOMIC`] bytes comes in one piece.
 //! - I2. A read of an empty pipe ends when nobody can write any more; a write when nobody reads.
+//!
+//! **Locking**: one lock for the bytes and the counts; waiters are woken without it.
 
-use super::sched::{Cut, Waiters};
+use super::channel::{Channel, Events, Waits};
+use super::queue::Queue;
 use super::signal::CUT;
-use alloc::collections::VecDeque;
+use super::transfer::Transfer;
+use super::user;
+use super::waiters::Waiters;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, EPIPE};
+use linux_raw_sys::errno::{EAGAIN, EBADF, EPIPE};
+use linux_raw_sys::general::{O_ACCMODE, O_RDONLY, O_WRONLY};
+use linux_raw_sys::ioctl::FIONREAD;
 use spin::Mutex;
 
 /// Bytes that a pipe has room for.
@@ -24,109 +35,161 @@ pub(super) struct Pipe {
     waiting: Waiters,
 }
 
-#[derive(Default)]
 struct Inside {
-    bytes: VecDeque<u8>,
+    bytes: Queue,
     readers: usize,
     writers: usize,
+    /// Somebody has written: only then is there nobody to write any more.
+    had_writer: bool,
 }
 
-/// Which end of a pipe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    Reads,
-    Writes,
-}
-
-/// Whether a call waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Waits {
-    Yes,
-    No,
+/// An end of a pipe.
+struct End {
+    pipe: Arc<Pipe>,
+    reads: bool,
+    writes: bool,
 }
 
 impl Pipe {
     pub(super) fn new() -> Arc<Pipe> {
-        Arc::new(Pipe { inside: Mutex::new(Inside::default()), waiting: Waiters::new() })
+        let inside = Inside { bytes: Queue::of(ROOM), readers: 0, writers: 0, had_writer: false };
+        Arc::new(Pipe { inside: Mutex::new(inside), waiting: Waiters::new() })
     }
-    /// An end of it was opened.
-    pub(super) fn open(&self, end: End) {
-        let mut inside = self.inside.lock();
-        match end {
-            End::Reads => inside.readers += 1,
-            End::Writes => inside.writers += 1,
-        }
-    }
-    /// An end of it was closed.
-    pub(super) fn close(&self, end: End) {
-        {
-            let mut inside = self.inside.lock();
-            match end {
-                End::Reads => inside.readers -= 1,
-                End::Writes => inside.writers -= 1,
-            }
-        }
-        self.waiting.wake();
-    }
+}
 
-    /// Waits for bytes, and takes those that are there; none at the end.
-    pub(super) fn read(&self, into: &mut [u8], waits: Waits) -> Result<usize, Errno> {
-        let take = |into: &mut [u8]| {
-            let mut inside = self.inside.lock();
-            let count = into.len().min(inside.bytes.len());
-            for (to, from) in into.iter_mut().zip(inside.bytes.drain(..count)) {
-                *to = from;
+impl End {
+    fn of(pipe: Arc<Pipe>, flags: u32) -> Arc<End> {
+        let way = flags & O_ACCMODE;
+        let end = End { reads: way != O_WRONLY, writes: way != O_RDONLY, pipe };
+        {
+            let mut inside = end.pipe.inside.lock();
+            inside.readers += usize::from(end.reads);
+            inside.writers += usize::from(end.writes);
+            inside.had_writer |= end.writes;
+        }
+        end.pipe.waiting.wake();
+        Arc::new(end)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        {
+            let mut inside = self.pipe.inside.lock();
+            inside.readers -= usize::from(self.reads);
+            inside.writers -= usize::from(self.writes);
+        }
+        self.pipe.waiting.wake();
+    }
+}
+
+/// A pipe that is opened by its name.
+impl Channel for Pipe {
+    fn read(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
+        Err(Errno(EBADF))
+    }
+    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
+        Err(Errno(EBADF))
+    }
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+    fn waiters(&self) -> &Waiters {
+        &self.waiting
+    }
+    fn open(self: Arc<Pipe>, flags: u32) -> Result<Arc<dyn Channel>, Errno> {
+        Ok(End::of(self, flags))
+    }
+}
+
+impl Channel for End {
+    fn read(&self, into: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
+        if into.left() == 0 {
+            return Ok(0);
+        }
+        let mut take = || {
+            let mut inside = self.pipe.inside.lock();
+            let is_over = inside.bytes.is_empty() && inside.writers == 0; // I2
+            match inside.bytes.is_empty() {
+                true => is_over.then_some(Ok(0)),
+                false => Some(inside.bytes.take(into)),
             }
-            (count > 0 || inside.writers == 0).then_some(count)
         };
         let found = match waits {
-            Waits::No => take(into).ok_or(Errno(EAGAIN)),
-            Waits::Yes => self.waiting.wait(None, || take(into)).map_err(|_: Cut| CUT),
-        };
-        self.waiting.wake();
-        found
+            Waits::No => take().unwrap_or(Err(Errno(EAGAIN))),
+            Waits::Yes => self.pipe.waiting.wait(None, take).unwrap_or(Err(CUT)),
+        }?;
+        if found > 0 {
+            self.pipe.waiting.wake_for(Events::OUT);
+        }
+        Ok(found)
     }
-    /// Waits for room, and puts bytes there; says how many, which is not all where a signal came.
-    pub(super) fn write(&self, bytes: &[u8], waits: Waits) -> Result<usize, Errno> {
+    fn write(&self, from: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
+        let whole = from.left();
+        let mut piece = [0; ATOMIC];
         let mut done = 0;
-        while done < bytes.len() {
-            let left = &bytes[done..];
-            let put = || {
-                let mut inside = self.inside.lock();
-                if inside.readers == 0 {
-                    return Some(Err(Errno(EPIPE)));
-                }
-                let room = ROOM - inside.bytes.len();
-                let fits = room >= left.len() || left.len() > ATOMIC && room > 0; // I1
-                fits.then(|| {
-                    let count = room.min(left.len());
-                    inside.bytes.extend(&left[..count]);
-                    Ok(count)
-                })
-            };
-            let put = match waits {
-                Waits::No => put().unwrap_or(Err(Errno(EAGAIN))),
-                Waits::Yes => self.waiting.wait(None, put).unwrap_or(Err(CUT)),
-            };
-            match put {
-                Ok(count) => done += count,
+        while done < whole {
+            let came = match from.take_some(&mut piece) {
+                Ok(came) => came,
                 Err(why) if done == 0 => return Err(why),
-                Err(_) => return Ok(done),
+                Err(_) => break,
+            };
+            let mut put = 0;
+            while put < came {
+                match self.put(&piece[put..came], whole > ATOMIC, waits) {
+                    Ok(count) => put += count,
+                    Err(why) if done + put == 0 => return Err(why),
+                    Err(_) => return Ok(done + put),
+                }
             }
-            self.waiting.wake();
+            done += came;
         }
         Ok(done)
     }
-    /// Whether a read, or a write, does not wait; and whether nobody is at the other end.
-    pub(super) fn is_ready(&self, end: End) -> (bool, bool) {
-        let inside = self.inside.lock();
-        match end {
-            End::Reads => (!inside.bytes.is_empty(), inside.writers == 0),
-            End::Writes => (ROOM - inside.bytes.len() >= ATOMIC, inside.readers == 0),
+    fn events(&self) -> Events {
+        let inside = self.pipe.inside.lock();
+        let mut events = Events::NONE;
+        if self.reads {
+            let is_over = inside.writers == 0 && inside.had_writer;
+            events = Events::IN.when(!inside.bytes.is_empty()) | Events::HANGUP.when(is_over);
+        }
+        if self.writes {
+            let has_room = inside.bytes.room() >= ATOMIC;
+            events = events | Events::OUT.when(has_room) | Events::ERROR.when(inside.readers == 0);
+        }
+        events
+    }
+    fn waiters(&self) -> &Waiters {
+        &self.pipe.waiting
+    }
+    fn ioctl(&self, request: u32, at: u64) -> Result<u64, Errno> {
+        match request {
+            FIONREAD => {
+                let count = self.pipe.inside.lock().bytes.len() as u32;
+                user::put(at, &count).map(|()| 0)
+            }
+            _ => Err(Errno(linux_raw_sys::errno::ENOTTY)),
         }
     }
-    /// Bytes that wait.
-    pub(super) fn len(&self) -> usize {
-        self.inside.lock().bytes.len()
+}
+
+impl End {
+    /// Waits for room, and puts bytes there: all of them, or some where they may come apart.
+    fn put(&self, bytes: &[u8], may_split: bool, waits: Waits) -> Result<usize, Errno> {
+        let put = || {
+            let mut inside = self.pipe.inside.lock();
+            if inside.readers == 0 {
+                return Some(Err(Errno(EPIPE)));
+            }
+            let room = inside.bytes.room();
+            let fits = room >= bytes.len() || may_split && room > 0; // I1
+            fits.then(|| inside.bytes.push(bytes))
+        };
+        let put = match waits {
+            Waits::No => put().unwrap_or(Err(Errno(EAGAIN))),
+            Waits::Yes => self.pipe.waiting.wait(None, put).unwrap_or(Err(CUT)),
+        }?;
+        self.pipe.waiting.wake_for(Events::IN);
+        Ok(put)
     }
 }

@@ -15,10 +15,11 @@
 
 use super::content::Content;
 use super::opened::Descriptors;
-use super::sched::{self, Runs, Waiters};
+use super::sched::{self, Runs};
 use super::signal::{
     Action, DEFAULT, Ended, IGNORE, Info, Pending, SIGNALS, Waiting, bit, is_harmless,
 };
+use super::waiters::Waiters;
 use super::{Memory, world};
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};

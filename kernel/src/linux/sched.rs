@@ -16,8 +16,8 @@
 //!   queued again when it parks: no wake-up is lost.
 //! - S2. A thread that left its stack is found by others only when its CPU runs its space no more,
 //!   so the last one that lets go of a process's memory can end it.
-//! - S3. Whoever waits says so where it can be found, then looks once more, and parks then.
 //! - S4. Between two stacks interrupts are out: an entry asks how low the stack goes.
+//! - S5. An alarm rings once, on any CPU, with no lock held; one that is put off may still ring.
 //!
 //! **Locking**: the queue's lock and the sleepers' lock, each for a few instructions, with nothing
 //! under them.
@@ -49,10 +49,10 @@ const WOKEN: u8 = 2;
 static READY: Mutex<VecDeque<Arc<dyn Runs>>> = Mutex::new(VecDeque::new());
 /// How many are in the queue, for those that have interrupts out.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
-/// Threads that are to be woken at a time, by that and a number of their own.
-static SLEEPERS: Mutex<BTreeMap<(u64, u64), Arc<dyn Runs>>> = Mutex::new(BTreeMap::new());
+/// What is to be done at a time, by that and a number of its own.
+static SLEEPERS: Mutex<BTreeMap<Due, Sleeper>> = Mutex::new(BTreeMap::new());
 static SLEEPS: AtomicU64 = AtomicU64::new(0);
-/// When the first of them is to be woken.
+/// When the first of it is to be done.
 static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
 /// CPUs that halt.
 static IDLE: [AtomicBool; CPUS_MAX] = [const { AtomicBool::new(false) }; CPUS_MAX];
@@ -94,6 +94,20 @@ pub(super) trait Runs: Send + Sync {
     fn run(self: Arc<Self>);
     /// Whether a wait of it ends early.
     fn is_interrupted(&self) -> bool;
+}
+
+/// What happens at a time, without a thread of its own.
+pub(super) trait Alarm: Send + Sync {
+    fn ring(self: Arc<Self>);
+}
+/// When something is to be done, and a number of its own.
+pub(super) type Due = (u64, u64);
+
+enum Sleeper {
+    /// It is woken.
+    Thread(Arc<dyn Runs>),
+    /// It rings.
+    Alarm(Arc<dyn Alarm>),
 }
 
 /// Why a thread left its stack.
@@ -180,7 +194,7 @@ fn go(thread: Arc<dyn Runs>, low: u64) {
     *own().running.borrow_mut() = Some(thread);
     // SAFETY: the thread is kept until it is taken out below.
     let place = unsafe { &*place };
-    smp::interrupt_in(TURN);
+    interrupt_in_turn();
     port::disable(); // S4
     cpu::set_stack_low(smp::room_from(place.low));
     // SAFETY: the thread's stack, which nobody is on.
@@ -244,24 +258,43 @@ pub(super) fn wake(thread: Arc<dyn Runs>) {
 }
 /// Lets others run that want to, and comes back.
 pub(super) fn give_way() {
-    if WAITING.load(Ordering::Acquire) > 0 {
+    if WAITING.load(Ordering::Acquire) > 0 || FIRST.load(Ordering::Acquire) <= clock::uptime() {
         leave(Left::Turn);
     } else {
-        smp::interrupt_in(TURN);
+        interrupt_in_turn();
     }
+}
+/// Has the running thread interrupted when its turn is over, or when something is to be done.
+fn interrupt_in_turn() {
+    let due = FIRST.load(Ordering::Acquire).saturating_sub(clock::uptime());
+    smp::interrupt_in(TURN.min(due));
 }
 
 /// Waits to be woken, or until a time. Something else may wake it as well.
 pub(super) fn park(until: Option<u64>) {
     let Some(until) = until else { return leave(Left::Waits) };
-    let key = (until, SLEEPS.fetch_add(1, Ordering::Relaxed));
-    SLEEPERS.lock().insert(key, current());
-    FIRST.fetch_min(until, Ordering::AcqRel);
+    let due = list(until, Sleeper::Thread(current()));
     leave(Left::Waits);
-    let own = SLEEPERS.lock().remove(&key);
-    drop(own);
+    put_off(due);
 }
-/// Wakes those whose time has come; says when the next one's comes.
+fn list(at: u64, sleeper: Sleeper) -> Due {
+    let due = (at, SLEEPS.fetch_add(1, Ordering::Relaxed));
+    SLEEPERS.lock().insert(due, sleeper);
+    FIRST.fetch_min(at, Ordering::AcqRel);
+    due
+}
+/// Has an alarm ring at a time.
+pub(super) fn ring_at(at: u64, alarm: Arc<dyn Alarm>) -> Due {
+    let due = list(at, Sleeper::Alarm(alarm));
+    interrupt_in_turn();
+    due
+}
+/// Takes away what was to be done; it may be too late (S5).
+pub(super) fn put_off(due: Due) {
+    let taken = SLEEPERS.lock().remove(&due);
+    drop(taken);
+}
+/// Does what is due; says when the next of it is.
 fn wake_sleepers() -> u64 {
     let now = clock::uptime();
     if FIRST.load(Ordering::Acquire) > now {
@@ -279,7 +312,12 @@ fn wake_sleepers() -> u64 {
         let next = sleepers.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
         FIRST.store(next, Ordering::Release);
     }
-    due.into_iter().for_each(wake);
+    for sleeper in due {
+        match sleeper {
+            Sleeper::Thread(thread) => wake(thread),
+            Sleeper::Alarm(alarm) => alarm.ring(),
+        }
+    }
     FIRST.load(Ordering::Acquire)
 }
 
@@ -314,72 +352,5 @@ pub(super) fn end_rounds() {
 pub(super) fn wake_cpus() {
     for cpu in (0..smp::online()).map(|cpu| Cpu(cpu as u16)).filter(|cpu| *cpu != cpu::me()) {
         smp::interrupt(cpu, apic::WAKE);
-    }
-}
-
-/// Why a wait ended without what was waited for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cut {
-    /// A signal, or the process's end.
-    Signal,
-    /// The time.
-    Time,
-}
-
-/// Threads that wait for something.
-pub(super) struct Waiters(Mutex<Vec<Arc<dyn Runs>>>);
-
-impl Waiters {
-    pub(super) const fn new() -> Waiters {
-        Waiters(Mutex::new(Vec::new()))
-    }
-    /// Waits until `done` has something.
-    pub(super) fn wait<R>(
-        &self,
-        until: Option<u64>,
-        mut done: impl FnMut() -> Option<R>,
-    ) -> Result<R, Cut> {
-        if let Some(result) = done() {
-            return Ok(result);
-        }
-        let thread = current();
-        loop {
-            self.0.lock().push(thread.clone());
-            let found = done(); // S3
-            let cut = match () {
-                () if thread.is_interrupted() => Some(Cut::Signal),
-                () if until.is_some_and(|until| clock::uptime() >= until) => Some(Cut::Time),
-                () => None,
-            };
-            if found.is_none() && cut.is_none() {
-                park(until);
-            }
-            self.remove(&thread);
-            match (found, cut) {
-                (Some(result), _) => return Ok(result),
-                (None, Some(cut)) => return Err(cut),
-                (None, None) => {} // it looks again
-            }
-        }
-    }
-    fn remove(&self, thread: &Arc<dyn Runs>) {
-        self.0.lock().retain(|other| !core::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(thread)));
-    }
-    /// Wakes all of them.
-    pub(super) fn wake(&self) {
-        let all = self.0.lock().clone();
-        all.into_iter().for_each(wake);
-    }
-}
-
-/// Waits until `done` has something, for whoever changes that to wake this very thread.
-pub(super) fn wait<R>(until: Option<u64>, done: impl FnMut() -> Option<R>) -> Result<R, Cut> {
-    Waiters::new().wait(until, done)
-}
-/// Sleeps until a time.
-pub(super) fn sleep(until: u64) -> Result<(), Cut> {
-    match wait(Some(until), || None) {
-        Ok(()) | Err(Cut::Time) => Ok(()),
-        Err(cut) => Err(cut),
     }
 }

@@ -6,17 +6,24 @@
 //!   debug port e9        ◀─ standard error
 //! ```
 //!
+//! The line does not interrupt. While somebody waits for what comes in, an alarm looks.
+//!
 //! What comes before the beginning means nothing: switching the line's queue on may lose some of
 //! it.
 //!
-//! **Locking**: one lock for what came in, one for what goes out.
+//! **Locking**: one lock for what came in, one for what goes out. An alarm is set under the first.
 
+use super::channel::{Channel, Events, Waits};
+use super::queue::Queue;
+use super::sched::Alarm;
 use super::signal::CUT;
+use super::transfer::Transfer;
+use super::waiters::Waiters;
 use super::{clock, sched};
 use crate::port::{in8, out8};
-use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::EBADF;
+use linux_raw_sys::errno::{EAGAIN, EBADF};
 use spin::Mutex;
 
 const LINE: u16 = 0x2f8;
@@ -32,9 +39,11 @@ const END: u8 = 0;
 const BEGIN: u8 = 1;
 /// Bytes that wait here; the rest waits in the line.
 const ROOM: usize = 64 << 10;
+/// Bytes that are written in one piece.
+const PIECE: usize = 4096;
 /// Nanoseconds that the next byte of a row takes at most.
 const ROW: u64 = 100_000;
-/// Nanoseconds after which a thread that waits for input looks again.
+/// Nanoseconds after which the alarm looks again.
 const LOOK: u64 = 1_000_000;
 
 /// One of the lines.
@@ -50,15 +59,24 @@ pub(super) enum Stream {
 
 /// What came in.
 struct Came {
-    bytes: VecDeque<u8>,
+    bytes: Queue,
     has_begun: bool,
     is_over: bool,
     /// The last byte was a mark.
     is_marked: bool,
+    /// The alarm will look.
+    is_looked_at: bool,
 }
 
-static CAME: Mutex<Came> =
-    Mutex::new(Came { bytes: VecDeque::new(), has_begun: false, is_over: false, is_marked: false });
+static CAME: Mutex<Came> = Mutex::new(Came {
+    bytes: Queue::of(ROOM),
+    has_begun: false,
+    is_over: false,
+    is_marked: false,
+    is_looked_at: false,
+});
+/// Who waits for what comes in.
+static WAITING: Waiters = Waiters::new();
 /// What one call writes comes in one piece, up to a page.
 static WRITES: Mutex<()> = Mutex::new(());
 
@@ -72,7 +90,7 @@ pub(super) fn start() {
 impl Came {
     /// Takes what the line has, up to a pause.
     fn take_in(&mut self) {
-        while self.bytes.len() < ROOM && !self.is_over && follows() {
+        while self.bytes.room() > 0 && !self.is_over && follows() {
             let byte = in8(LINE);
             match byte {
                 MARK if !self.is_marked => {
@@ -81,7 +99,7 @@ impl Came {
                 }
                 END if self.is_marked => self.is_over = true,
                 BEGIN if self.is_marked => self.has_begun = true,
-                _ if self.has_begun => self.bytes.push_back(byte),
+                _ if self.has_begun => _ = self.bytes.push(&[byte]),
                 _ => {}
             }
             self.is_marked = false;
@@ -108,42 +126,86 @@ fn follows() -> bool {
     false
 }
 
-impl Stream {
-    /// Waits for bytes, and takes those that are there; none at the end.
-    pub(super) fn read(self, into: &mut [u8]) -> Result<usize, Errno> {
-        if self != Stream::Input {
+/// Looks at the line in place of those that wait.
+struct Look;
+
+impl Alarm for Look {
+    fn ring(self: Arc<Look>) {
+        let is_ready = {
+            let mut came = CAME.lock();
+            came.take_in();
+            came.is_looked_at = !came.is_ready() && !WAITING.is_empty();
+            if came.is_looked_at {
+                sched::ring_at(clock::uptime() + LOOK, self);
+            }
+            came.is_ready()
+        };
+        if is_ready {
+            WAITING.wake_for(Events::IN);
+        }
+    }
+}
+
+/// What came in, brought up to date. Where there is nothing, the alarm looks from now on.
+fn look() -> spin::MutexGuard<'static, Came> {
+    let mut came = CAME.lock();
+    if !came.is_ready() {
+        came.take_in();
+    }
+    if !came.is_ready() && !came.is_looked_at {
+        came.is_looked_at = true;
+        sched::ring_at(clock::uptime() + LOOK, Arc::new(Look));
+    }
+    came
+}
+
+impl Channel for Stream {
+    fn read(&self, into: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
+        if *self != Stream::Input {
             return Err(Errno(EBADF));
         }
-        while !self.is_ready() {
-            sched::sleep(clock::uptime() + LOOK).map_err(|_| CUT)?;
+        let mut take = || {
+            let mut came = look();
+            came.is_ready().then(|| came.bytes.take(into))
+        };
+        match waits {
+            Waits::No => take().unwrap_or(Err(Errno(EAGAIN))),
+            Waits::Yes => WAITING.wait(None, take).unwrap_or(Err(CUT)),
         }
-        let mut came = CAME.lock();
-        let count = into.len().min(came.bytes.len());
-        for (to, from) in into.iter_mut().zip(came.bytes.drain(..count)) {
-            *to = from;
-        }
-        Ok(count)
     }
-    /// Writes bytes.
-    pub(super) fn write(self, bytes: &[u8]) -> Result<usize, Errno> {
-        let _writes = WRITES.lock();
+    fn write(&self, from: &mut Transfer, _: Waits) -> Result<usize, Errno> {
+        let whole = from.left();
+        let mut piece = [0; PIECE];
+        while from.left() > 0 {
+            let count = match from.take_some(&mut piece) {
+                Ok(count) => count,
+                Err(why) if from.left() == whole => return Err(why),
+                Err(_) => break,
+            };
+            let _writes = WRITES.lock();
+            match self {
+                Stream::Input => return Err(Errno(EBADF)),
+                Stream::Output => piece[..count].iter().for_each(|byte| send(*byte)),
+                Stream::Errors => piece[..count].iter().for_each(|byte| out8(ERRORS, *byte)),
+            }
+        }
+        Ok(whole - from.left())
+    }
+    fn events(&self) -> Events {
         match self {
-            Stream::Input => return Err(Errno(EBADF)),
-            Stream::Output => bytes.iter().for_each(|byte| send(*byte)),
-            Stream::Errors => bytes.iter().for_each(|byte| out8(ERRORS, *byte)),
+            Stream::Input => {
+                let came = look();
+                let is_over = came.is_over && came.bytes.is_empty();
+                Events::IN.when(!came.bytes.is_empty()) | Events::HANGUP.when(is_over)
+            }
+            Stream::Output | Stream::Errors => Events::OUT,
         }
-        Ok(bytes.len())
     }
-    /// Whether a read does not wait.
-    pub(super) fn is_ready(self) -> bool {
-        if self != Stream::Input {
-            return true;
-        }
-        let mut came = CAME.lock();
-        if !came.is_ready() {
-            came.take_in();
-        }
-        came.is_ready()
+    fn waiters(&self) -> &Waiters {
+        &WAITING
+    }
+    fn open(self: Arc<Stream>, _: u32) -> Result<Arc<dyn Channel>, Errno> {
+        Ok(self)
     }
 }
 

@@ -28,6 +28,20 @@ plain!(u8, u16, u32, i32, u64, i64, [u64; 2], [u64; 3], [u64; 4], [u64; 14], [u8
 plain!(stat, statx, statfs, rlimit64, rusage, timespec, __kernel_timespec, timeval, new_utsname);
 plain!(iovec, pollfd, clone_args, winsize, termios);
 
+/// Bytes of the program.
+#[derive(Clone, Copy)]
+pub(super) struct Buffer {
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+}
+
+impl Buffer {
+    /// As much of it.
+    pub(super) fn up_to(self, most: u64) -> Buffer {
+        Buffer { bytes: self.bytes.min(most), ..self }
+    }
+}
+
 /// Bytes of the head of a `linux_dirent64`.
 pub(super) const DIRENT: usize = core::mem::offset_of!(linux_dirent64, d_name);
 

@@ -1,12 +1,13 @@
 //! Calls about opened files: their bytes and their descriptors.
 
 use super::super::content::Content;
-use super::super::opened::{Buffer, DESCRIPTORS_MAX, Descriptor, From, Opened};
-use super::super::pipe::{End, Pipe};
+use super::super::opened::{DESCRIPTORS_MAX, Descriptor, From, Opened};
+use super::super::pipe::Pipe;
 use super::super::process::Member;
-use super::super::sched;
-use super::super::signal::{CUT, Info};
+use super::super::signal::Info;
 use super::super::thread::Thread;
+use super::super::transfer::Transfer;
+use super::super::user::Buffer;
 use super::super::{clock, names, user, world};
 use super::Answer;
 use super::numbers::CLOSE_RANGE_CLOEXEC;
@@ -19,14 +20,12 @@ use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
 use linux_raw_sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
     FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK, O_RDONLY, O_TRUNC,
-    O_WRONLY, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, S_IFIFO, SIGPIPE, iovec, pollfd,
+    O_WRONLY, S_IFIFO, SIGPIPE, iovec,
 };
-use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
+use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX};
 
 type Six = [u64; 6];
 
-/// Nanoseconds after which descriptors are looked at again.
-const LOOK: u64 = 1_000_000;
 /// Buffers of a call, at most.
 const BUFFERS_MAX: u64 = 1024;
 
@@ -59,12 +58,8 @@ pub(super) fn pwrite64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six)
     opened(thread, number)?.write(offset(from)?, Buffer { at, bytes })
 }
 
-/// Carries a transfer out buffer by buffer, up to the first that is not filled.
-fn each_buffer(
-    (at, count): (u64, u64),
-    from: Option<u64>,
-    mut one: impl FnMut(From, Buffer) -> Answer,
-) -> Answer {
+/// The buffers that a call names.
+pub(super) fn buffers(at: u64, count: u64) -> Result<Vec<Buffer>, Errno> {
     if count > BUFFERS_MAX {
         return Err(Errno(EINVAL));
     }
@@ -74,9 +69,18 @@ fn each_buffer(
         Ok(Buffer { at: it.iov_base as u64, bytes: it.iov_len })
     });
     let buffers: Vec<Buffer> = buffers.collect::<Result<_, Errno>>()?;
-    if buffers.iter().any(|buffer| buffer.bytes > i64::MAX as u64) {
+    let whole = buffers.iter().try_fold(0u64, |sum, buffer| sum.checked_add(buffer.bytes));
+    if whole.is_none_or(|whole| whole > i64::MAX as u64) {
         return Err(Errno(EINVAL));
     }
+    Ok(buffers)
+}
+/// Carries a transfer out buffer by buffer, up to the first that is not filled.
+fn each_buffer(
+    buffers: Vec<Buffer>,
+    from: Option<u64>,
+    mut one: impl FnMut(From, Buffer) -> Answer,
+) -> Answer {
     let mut done = 0;
     for buffer in buffers {
         let place = match from {
@@ -95,19 +99,32 @@ fn each_buffer(
 
 pub(super) fn readv(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    each_buffer((at, count), None, |from, buffer| opened.read(from, buffer))
+    let buffers = buffers(at, count)?;
+    match opened.channel() {
+        Some(_) if !opened.may_read() => Err(Errno(EBADF)),
+        Some(it) => Ok(it.read(&mut Transfer::of(buffers), opened.waits())? as u64),
+        None => each_buffer(buffers, None, |from, buffer| opened.read(from, buffer)),
+    }
 }
 pub(super) fn writev(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    told(thread, each_buffer((at, count), None, |from, buffer| opened.write(from, buffer)))
+    let buffers = buffers(at, count)?;
+    match opened.channel() {
+        Some(_) if !opened.may_write() => Err(Errno(EBADF)),
+        Some(it) => {
+            let count = it.write(&mut Transfer::of(buffers), opened.waits());
+            told(thread, count.map(|count| count as u64))
+        }
+        None => each_buffer(buffers, None, |from, buffer| opened.write(from, buffer)),
+    }
 }
 pub(super) fn preadv(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    each_buffer((at, count), Some(from), |from, buffer| opened.read(from, buffer))
+    each_buffer(buffers(at, count)?, Some(from), |from, buffer| opened.read(from, buffer))
 }
 pub(super) fn pwritev(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    each_buffer((at, count), Some(from), |from, buffer| opened.write(from, buffer))
+    each_buffer(buffers(at, count)?, Some(from), |from, buffer| opened.write(from, buffer))
 }
 
 pub(super) fn lseek(thread: &Arc<Thread>, [number, by, whence, ..]: Six) -> Answer {
@@ -116,7 +133,7 @@ pub(super) fn lseek(thread: &Arc<Thread>, [number, by, whence, ..]: Six) -> Answ
 /// Everything is in memory: nothing is to be written elsewhere.
 pub(super) fn fsync(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
     match opened(thread, number)?.content() {
-        Ok(Content::Stream(_)) => Err(Errno(EINVAL)),
+        Ok(Content::Channel(_)) => Err(Errno(EINVAL)),
         Ok(_) | Err(Errno(EISDIR)) => Ok(0),
         Err(why) => Err(why),
     }
@@ -126,7 +143,7 @@ pub(super) fn sync(_: &Arc<Thread>, _: Six) -> Answer {
 }
 pub(super) fn fadvise64(thread: &Arc<Thread>, [number, _, _, advice, ..]: Six) -> Answer {
     match opened(thread, number)?.content() {
-        Ok(Content::Stream(_)) => Err(Errno(ESPIPE)),
+        Ok(Content::Channel(_)) => Err(Errno(ESPIPE)),
         _ if advice > 5 => Err(Errno(EINVAL)),
         _ => Ok(0),
     }
@@ -166,7 +183,7 @@ pub(super) fn fallocate(thread: &Arc<Thread>, [number, mode, from, bytes, ..]: S
     if !opened.may_write() {
         return Err(Errno(EBADF));
     }
-    if let Content::Stream(_) = opened.content()? {
+    if opened.channel().is_some() {
         return Err(Errno(ESPIPE));
     }
     let file = world().in_memory(opened.node)?.ok_or(Errno(ENODEV))?;
@@ -264,89 +281,24 @@ pub(super) fn fcntl(thread: &Arc<Thread>, [number, command, argument, ..]: Six) 
     }
 }
 
-/// No file here is a terminal.
+/// What a channel has requests for is its own.
 pub(super) fn ioctl(thread: &Arc<Thread>, [number, request, at, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    match (request as u32, opened.content()) {
-        (FIONREAD, Ok(Content::Pipe(pipe))) => user::put(at, &(pipe.len() as u32)).map(|()| 0),
-        (FIONBIO, _) => {
+    match request as u32 {
+        FIONBIO => {
             let is_on = user::get::<u32>(at)? != 0;
             let flags = opened.flags() & !O_NONBLOCK;
             opened.set_flags(flags | if is_on { O_NONBLOCK } else { 0 });
             Ok(0)
         }
-        (FIOCLEX | FIONCLEX, _) => {
+        FIOCLEX | FIONCLEX => {
             thread.process.descriptors.lock().get_mut(number)?.closes = request as u32 == FIOCLEX;
             Ok(0)
         }
-        _ => Err(Errno(ENOTTY)),
-    }
-}
-
-/// Waits until a descriptor is ready; those that are no streams always are.
-pub(super) fn poll(thread: &Arc<Thread>, [at, count, limit, ..]: Six) -> Answer {
-    let all = polled(at, count)?;
-    wait_ready(thread, at, all, super::time::deadline(limit as i32))
-}
-pub(super) fn ppoll(thread: &Arc<Thread>, [at, count, limit, mask, size, _]: Six) -> Answer {
-    if mask != 0 && size != 8 {
-        return Err(Errno(EINVAL));
-    }
-    let all = polled(at, count)?;
-    let until = super::time::limit(limit)?;
-    if mask != 0 {
-        let mask: u64 = user::get(mask)?;
-        thread.signals.before.set(Some(thread.signals.blocked()));
-        thread.signals.block(mask);
-    }
-    wait_ready(thread, at, all, until)
-}
-/// Where one of the descriptors of `poll` is.
-fn polled_at(at: u64, nth: u64) -> u64 {
-    at.wrapping_add(nth * size_of::<pollfd>() as u64)
-}
-fn polled(at: u64, count: u64) -> Result<Vec<pollfd>, Errno> {
-    if count > DESCRIPTORS_MAX as u64 {
-        return Err(Errno(EINVAL));
-    }
-    (0..count).map(|nth| user::get(polled_at(at, nth))).collect()
-}
-/// Looks at descriptors until one of them is ready.
-fn wait_ready(thread: &Arc<Thread>, at: u64, mut all: Vec<pollfd>, until: Option<u64>) -> Answer {
-    loop {
-        let mut ready = 0;
-        for it in &mut all {
-            it.revents = ready_of(thread, it);
-            ready += u64::from(it.revents != 0);
-        }
-        if ready > 0 || super::time::is_over(until) {
-            for (nth, it) in all.iter().enumerate() {
-                user::put(polled_at(at, nth as u64), it)?;
-            }
-            return Ok(ready);
-        }
-        let next = clock::uptime() + LOOK;
-        sched::sleep(until.map_or(next, |until| until.min(next))).map_err(|_| CUT)?;
-    }
-}
-fn ready_of(thread: &Arc<Thread>, it: &pollfd) -> i16 {
-    if it.fd < 0 {
-        return 0;
-    }
-    let Ok(opened) = opened(thread, it.fd as u64) else { return POLLNVAL as i16 };
-    let asked = it.events & (POLLIN | POLLOUT) as i16;
-    let of = |is_ready: bool, flag: u32| if is_ready { asked & flag as i16 } else { 0 };
-    match opened.content() {
-        Ok(Content::Stream(stream)) => of(stream.is_ready(), POLLIN) | of(true, POLLOUT),
-        Ok(Content::Pipe(pipe)) if opened.may_read() => {
-            let (is_ready, is_over) = pipe.is_ready(End::Reads);
-            of(is_ready, POLLIN) | if is_over { POLLHUP as i16 } else { 0 }
-        }
-        Ok(Content::Pipe(pipe)) => {
-            let (is_ready, is_over) = pipe.is_ready(End::Writes);
-            of(is_ready, POLLOUT) | if is_over { POLLERR as i16 } else { 0 }
-        }
-        _ => asked,
+        request => match opened.channel() {
+            Some(channel) => channel.ioctl(request, at),
+            None => Err(Errno(ENOTTY)),
+        },
     }
 }
 
@@ -358,7 +310,7 @@ pub(super) fn pipe2(thread: &Arc<Thread>, [at, flags, ..]: Six) -> Answer {
     if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno(EINVAL));
     }
-    let content = Content::Pipe(Pipe::new());
+    let content = Content::Channel(Pipe::new());
     let node = world().files.write().make_unnamed(S_IFIFO | 0o600, content, clock::now());
     let kept = flags & O_NONBLOCK;
     let [reads, writes] = [O_RDONLY, O_WRONLY].map(|way| Opened::of(node, way | kept));

@@ -13,6 +13,7 @@ mod memory;
 
 mod numbers;
 mod paths;
+mod poll;
 mod process;
 mod signals;
 mod system;
@@ -73,8 +74,6 @@ fn find(number: u32) -> Option<Call> {
         __NR_lseek => bytes::lseek,
         __NR_pipe => bytes::pipe,
         __NR_pipe2 => bytes::pipe2,
-        __NR_poll => bytes::poll,
-        __NR_ppoll => bytes::ppoll,
         __NR_pread64 => bytes::pread64,
         __NR_preadv => bytes::preadv,
         __NR_pwrite64 => bytes::pwrite64,
@@ -85,6 +84,11 @@ fn find(number: u32) -> Option<Call> {
         __NR_truncate => bytes::truncate,
         __NR_write => bytes::write,
         __NR_writev => bytes::writev,
+
+        __NR_poll => poll::poll,
+        __NR_ppoll => poll::ppoll,
+        __NR_pselect6 => poll::pselect6,
+        __NR_select => poll::select,
 
         __NR_access => paths::access,
         __NR_chdir => paths::chdir,

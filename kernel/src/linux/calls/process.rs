@@ -1,9 +1,10 @@
 //! Calls about processes and threads.
 
 use super::super::process::{self, Member, Process, Reap};
-use super::super::sched::{self, Cut};
+use super::super::sched;
 use super::super::signal::{CUT, Ended, Info};
 use super::super::thread::Thread;
+use super::super::waiters::Cut;
 use super::super::{exec, futex, texts, user};
 use super::Answer;
 use super::numbers::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};

@@ -2,10 +2,10 @@
 
 use super::super::handlers;
 use super::super::process::{self, Process};
-use super::super::sched::{self, Cut};
 use super::super::signal::{Action, CUT, Info, SIGNALS};
 use super::super::thread::Thread;
 use super::super::user;
+use super::super::waiters::{self, Cut};
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
@@ -79,7 +79,7 @@ pub(super) fn rt_sigsuspend(thread: &Arc<Thread>, [set, size, ..]: Six) -> Answe
     pause(thread, [0; 6])
 }
 pub(super) fn pause(_: &Arc<Thread>, _: Six) -> Answer {
-    sched::wait(None, || None).map_err(|_| Errno(EINTR))
+    waiters::wait(None, || None).map_err(|_| Errno(EINTR))
 }
 /// Takes a signal of a set when it comes.
 pub(super) fn rt_sigtimedwait(thread: &Arc<Thread>, [set, info, limit, size, ..]: Six) -> Answer {
@@ -89,7 +89,7 @@ pub(super) fn rt_sigtimedwait(thread: &Arc<Thread>, [set, info, limit, size, ..]
     let set: u64 = user::get(set)?;
     let until = super::time::limit(limit)?;
     // What it waits for is blocked; whoever sends it wakes all threads.
-    let found = sched::wait(until, || handlers::take(thread, set));
+    let found = waiters::wait(until, || handlers::take(thread, set));
     let found = found.map_err(|cut| match cut {
         Cut::Time => Errno(EAGAIN),
         Cut::Signal => CUT,

@@ -1,7 +1,7 @@
 //! Calls about time.
 
 use super::super::thread::Thread;
-use super::super::{clock, sched, user};
+use super::super::{clock, user, waiters};
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
@@ -30,10 +30,10 @@ fn read(number: u64) -> Result<u64, Errno> {
         _ => Err(Errno(EINVAL)),
     }
 }
-fn timespec(nanos: u64) -> __kernel_timespec {
+pub(super) fn timespec(nanos: u64) -> __kernel_timespec {
     __kernel_timespec { tv_sec: (nanos / SECOND) as i64, tv_nsec: (nanos % SECOND) as i64 }
 }
-fn nanos(it: &__kernel_timespec) -> Result<u64, Errno> {
+pub(super) fn nanos(it: &__kernel_timespec) -> Result<u64, Errno> {
     let is_time = it.tv_sec >= 0 && (0..SECOND as i64).contains(&it.tv_nsec);
     let nanos = (it.tv_sec as u64).saturating_mul(SECOND).saturating_add(it.tv_nsec as u64);
     if is_time { Ok(nanos) } else { Err(Errno(EINVAL)) }
@@ -78,7 +78,7 @@ pub(super) fn times(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
 
 /// Waits until a time, or a signal; what is left then goes to `left`.
 fn wait_until(end: u64, left: u64) -> Answer {
-    match sched::sleep(end) {
+    match waiters::sleep(end) {
         Ok(()) => Ok(0),
         Err(_) => {
             if left != 0 {
@@ -120,7 +120,4 @@ pub(super) fn at_time(at: u64, is_calendar: bool) -> Result<Option<u64>, Errno> 
 pub(super) fn deadline(limit: i32) -> Option<u64> {
     let limit = u64::try_from(limit).ok()?;
     Some(clock::uptime() + limit * (SECOND / 1000))
-}
-pub(super) fn is_over(deadline: Option<u64>) -> bool {
-    deadline.is_some_and(|deadline| clock::uptime() >= deadline)
 }
