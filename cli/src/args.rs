@@ -47,6 +47,12 @@ Exit codes:
   1  with --truth: counts differ without a reason
   2  it went wrong, and standard error says why
   with --truth also those of `foliant boot`, where the kernel does not end well";
+const COMPARE_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the program did not do the same on all kernels
+  2  it went wrong, and standard error says why
+  and those of `foliant boot`, where a kernel does not end well";
 const BOOT_CODES: &str = "\
 Exit codes:
   0    the kernel passed
@@ -128,6 +134,9 @@ pub(crate) enum Command {
        foliant boot [OPTIONS] [KEY=VALUE]...
        foliant boot [OPTIONS] -- <COMMAND>...")]
     Boot(Boot),
+    /// Run a program on Linux and on Foliant's kernel under QEMU, and count instructions of both
+    #[command(after_help = COMPARE_CODES)]
+    Compare(Compare),
     /// Run one random history of the memory manager under all checkers, and tell what happened
     #[command(after_help = SIM_CODES)]
     Sim(Sim),
@@ -498,6 +507,52 @@ pub(crate) struct Boot {
 }
 
 #[derive(ClapArgs, Debug)]
+pub(crate) struct Compare {
+    /// Linux kernels, like /boot/vmlinuz-6.12
+    #[arg(long = "kernel", value_name = "FILE", num_args = 1.., required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) kernels: Vec<PathBuf>,
+    /// Sizes of folios, with commas between: 4k, 16k to 2m
+    #[arg(long = "size", value_name = "LIST", value_parser = folio, value_delimiter = ',', default_value = "4k,64k,2m")]
+    pub(crate) sizes: Vec<Order>,
+    /// How often the program runs at each size; the first run does not count where there is another
+    #[arg(long, value_name = "N", value_parser = rounds, default_value = "3")]
+    pub(crate) rounds: u32,
+    /// Files and folders that the program finds where they are here; a program or a library comes
+    /// with the libraries that it needs
+    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
+    pub(crate) with: Vec<PathBuf>,
+    /// CPUs, 1 to 255 [default: 1]
+    #[arg(long, value_name = "N", value_parser = guest_cpus, allow_negative_numbers = true)]
+    cpus: Option<usize>,
+    /// Physical memory, 8m to 512g [default: what the program's files need, or 1g]
+    #[arg(long, value_name = "SIZE", value_parser = guest_memory, allow_negative_numbers = true)]
+    pub(crate) memory: Option<Bytes>,
+    /// Give up on a kernel after this many seconds [default: 1800]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// Boot this Foliant kernel instead of building one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) foliant: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Compare {
+    /// How many CPUs each guest has.
+    pub(crate) fn cpus(&self) -> usize {
+        self.cpus.unwrap_or(1)
+    }
+    /// How large each guest is, where it needs so much memory.
+    pub(crate) fn size(&self, memory: Bytes) -> Size {
+        Size { cpus: Some(self.cpus()), memory: self.memory.or(Some(memory)) }
+    }
+}
+
+#[derive(ClapArgs, Debug)]
 pub(crate) struct Sim {
     /// The history; the same seed is the same history [default: another one each time]
     #[arg(long, value_name = "S", value_parser = seed)]
@@ -617,7 +672,7 @@ impl GuestSize {
 }
 
 /// How the kernel is run.
-#[derive(ClapArgs, Clone, Debug)]
+#[derive(ClapArgs, Clone, Default, Debug)]
 #[command(next_help_heading = "Kernel")]
 pub(crate) struct Guest {
     /// Count instructions: one tick each, the same in every run

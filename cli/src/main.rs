@@ -12,7 +12,8 @@
 //!   foliant calibrate              what the kernel's work costs here, as the model of later replays
 //!   foliant lab                    five systems at grain 1 and at the chosen grain, beside published numbers
 //!   foliant lab NAME               a measured scenario on the simulator; --truth: and in the kernel, compared
-//!   foliant boot                   the kernel under QEMU
+//!   foliant boot                   the kernel under QEMU, and programs of Linux on it
+//!   foliant compare -- CMD         one program on Linux and on the kernel, counted in instructions
 //!   foliant sim                    a random history under all checkers, with a bug planted if asked for
 //!   foliant report                 all of it on one page
 //!   foliant schema                 what the documents are made of that --json prints
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Lab(args)) => lab::run(args),
         Some(Command::Boot(args)) => boot::command(&args),
+        Some(Command::Compare(args)) => boot::compare::command(&args),
         Some(Command::Sim(args)) => sim::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Schema(args)) => schema::run(&args),

@@ -35,6 +35,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<crate::check::Pool>(),
     Entry::of::<crate::run::Told>(),
     Entry::of::<crate::boot::Counts>(),
+    Entry::of::<crate::boot::compare::Whole>(),
     Entry::of::<crate::calibrate::Shown<'_>>(),
     #[cfg(target_arch = "x86_64")]
     Entry::of::<crate::board::Whole<'_>>(),

@@ -1,4 +1,5 @@
-//! The command as one file: it carries the kernel, and needs no source tree.
+//! The command as one file: it carries the kernel and the first process of guests that measure a
+//! program, and needs no source tree.
 
 use crate::boot;
 use crate::run::{cargo, cargo_in, root};
@@ -15,9 +16,18 @@ pub(crate) fn dist() -> Result<(), String> {
     let kernel = ["build", "--release", "--target-dir", "../target/kernel"];
     cargo_in(&root.join("kernel"), "the kernel", &kernel, &[])?;
     let image = root.join("target/kernel/release/foliant-kernel");
-    let image = image.to_str().ok_or("the path of the workspace is not UTF-8")?;
+    let init = [
+        &["rustc", "--release", "--package", "foliant-init", "--target-dir", "target/init"][..],
+        &["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"],
+    ];
+    cargo("the first process of guests", &init.concat(), &[])?;
+    let init = root.join("target/init/release/foliant-init");
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).ok_or("the path of the workspace is not UTF-8")
+    };
+    let (image, init) = (text(&image)?, text(&init)?);
     let command = ["build", "--profile", "dist", "--package", "foliant-cli"];
-    cargo("the command", &command, &[("FOLIANT_KERNEL", image)])?;
+    cargo("the command", &command, &[("FOLIANT_KERNEL", &image), ("FOLIANT_INIT", &init)])?;
     let file = root.join("target/dist/foliant");
     let size = fs::metadata(&file).map_err(|e| format!("{}: {e}", file.display()))?.len();
     println!("{}: {:.1} MB", file.display(), size as f64 / 1e6);

@@ -1,7 +1,7 @@
 //! An archive of files: the module that the guest's loader puts into its memory.
 //!
 //! ```text
-//!   .foliant/kernel .. .foliant/folder │ bin ─▶ usr/bin │ usr/ │ usr/bin/ │ usr/bin/true │ .. end
+//!   .foliant/ │ .foliant/kernel .. .foliant/folder │ bin ─▶ usr/bin │ usr/ │ usr/bin/ │ usr/bin/true │ .. end
 //!   what the command says              │ files in the order of their paths
 //! ```
 //!
@@ -76,6 +76,8 @@ pub(super) struct Contents<'c> {
     pub(super) entries: &'c Entries,
 }
 
+/// What is meant for the kernel lies here; Linux makes no folders of its own.
+const OWN: &str = ".foliant";
 /// Where the kernel finds its own file, for the symbols of traces.
 const KERNEL: &str = ".foliant/kernel";
 
@@ -97,7 +99,7 @@ impl Contents<'_> {
             (HEAD + name.len() as u64 + 1).next_multiple_of(4) + bytes.next_multiple_of(4)
         };
         let kernel = std::fs::metadata(self.kernel).map_err(|e| unread(self.kernel, &e))?;
-        let mut size = whole(KERNEL, kernel.len()) + whole(TRAILER, 0);
+        let mut size = whole(OWN, 0) + whole(KERNEL, kernel.len()) + whole(TRAILER, 0);
         for note in self.notes {
             size += whole(note.name, note.bytes.len() as u64);
         }
@@ -116,6 +118,7 @@ impl Contents<'_> {
     pub(super) fn write(&self, output: impl Write, progress: &ProgressBar) -> Done {
         let mut archive = Archive { output, number: 0 };
         let size = std::fs::metadata(self.kernel).map_err(|e| unread(self.kernel, &e))?.len();
+        archive.bytes(OWN, ModeFileType::Directory, Mode::new(0o755), b"")?;
         archive.file(KERNEL, Mode::new(0o644), Bytes::new(size), self.kernel)?;
         for note in self.notes {
             let mode = Mode::new(0o644);
@@ -260,6 +263,7 @@ mod tests {
         assert_eq!(Bytes::new(archive.len() as u64), contents.size().unwrap());
         let at = |name: &str| here.join(name).to_str().unwrap()[1..].to_owned();
         let expect = [
+            (".foliant".to_owned(), 0o040_755, Vec::new()),
             (".foliant/kernel".to_owned(), 0o100_644, b"a kernel".to_vec()),
             (".foliant/arguments".to_owned(), 0o100_644, b"x\0y\0".to_vec()),
             (at("a"), 0o041_777, Vec::new()),

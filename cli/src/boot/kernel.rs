@@ -1,5 +1,5 @@
 //! The kernel's image: one that is named, the one that this program carries, or one that is built
-//! of the source tree.
+//! of the source tree; and the first process of guests that measure a program, in the same way.
 //!
 //! The kernel is a workspace of its own, so that its profile and the features of its dependencies
 //! do not mix with those of programs that run on an operating system. `cargo xtask dist` builds it
@@ -12,13 +12,43 @@ use crate::failure::{Done, Failure};
 use crate::{progress, shown};
 use indicatif::ProgressBar;
 use serde_json::Value;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, Stdio};
 use tempfile::NamedTempFile;
 
-/// The image that this program carries, compressed; empty where it carries none.
-const CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel"));
+/// Something that is built for guests.
+struct Part {
+    name: &'static str,
+    /// What a user does who has it, or needs none.
+    instead: &'static str,
+    /// What this program carries of it, compressed; nothing where it carries none.
+    carried: &'static [u8],
+    /// Its folder below the source tree.
+    folder: &'static str,
+    cargo: &'static [&'static str],
+}
+
+const KERNEL: Part = Part {
+    name: "the kernel",
+    instead: "boot a ready one with --kernel FILE",
+    carried: include_bytes!(concat!(env!("OUT_DIR"), "/kernel")),
+    folder: "kernel",
+    // Its own settings of cargo count; where `cargo clean` finds it.
+    cargo: &["build", "--release", "--target-dir", "../target/kernel"],
+};
+/// Linked statically, so that it runs where no library is.
+const INIT: Part = Part {
+    name: "the guest's first process",
+    instead: "run `foliant compare` from the source tree",
+    carried: include_bytes!(concat!(env!("OUT_DIR"), "/init")),
+    folder: "crates/init",
+    cargo: &["rustc", "--release", "--target-dir", "../../target/init"],
+};
+/// What the compiler is told of it.
+const STATIC: [&str; 5] = ["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"];
 
 /// A file that QEMU can be given.
 pub(super) enum Image {
@@ -45,92 +75,112 @@ pub(super) fn image(named: Option<&Path>) -> Done<Image> {
             "there is no kernel {}; name its file, or leave --kernel out",
             shown::path(file)
         ))),
-        None if CARRIED.is_empty() => build().map(Image::Kept),
-        None => copy().map(Image::Copy),
+        None => KERNEL.get(&[]),
     }
 }
 
-fn copy() -> Done<NamedTempFile> {
-    let image = miniz_oxide::inflate::decompress_to_vec(CARRIED).map_err(|e| {
-        Failure::new(format_args!("the kernel that this foliant carries is damaged: {e}"))
-    })?;
+/// The first process of a guest that measures a program.
+pub(super) fn init() -> Done<Image> {
+    INIT.get(&STATIC)
+}
+
+impl Part {
+    fn get(&self, more: &[&str]) -> Done<Image> {
+        match self.carried {
+            [] => self.build(more).map(Image::Kept),
+            _ => self.copy().map(Image::Copy),
+        }
+    }
+    fn copy(&self) -> Done<NamedTempFile> {
+        let image = miniz_oxide::inflate::decompress_to_vec(self.carried).map_err(|e| {
+            Failure::new(format_args!("{}, which this foliant carries, is damaged: {e}", self.name))
+        })?;
+        copied(&image)
+    }
+}
+
+/// The bytes of a program as a file.
+fn copied(image: &[u8]) -> Done<NamedTempFile> {
     let write = || {
-        let mut file = NamedTempFile::with_prefix("foliant-kernel-")?;
-        file.write_all(&image)?;
+        let file = NamedTempFile::with_prefix("foliant-guest-")?;
+        file.as_file().write_all(image)?;
+        file.as_file().set_permissions(Permissions::from_mode(0o755))?;
         Ok(file)
     };
     write().map_err(|e: std::io::Error| {
         let folder = std::env::temp_dir();
         let size = image.len() >> 10;
         Failure::new(format_args!(
-            "{} takes no file of {size} kB ({e}), which the kernel is started from; name another \
+            "{} takes no file of {size} kB ({e}), which the guest is started from; name another \
              folder in TMPDIR",
             folder.display()
         ))
     })
 }
 
-/// Builds the kernel of the source tree that this program was built from; gives its file.
-fn build() -> Done<PathBuf> {
-    let source = source();
-    if !source.join("Cargo.toml").is_file() {
-        return Err(Failure::new(format_args!(
-            "this foliant carries no kernel, and the kernel's source is not at {}; boot a ready one \
-             with --kernel FILE, or make a foliant that carries one with `cargo xtask dist`",
-            source.display()
-        )));
+impl Part {
+    /// Builds it of the source tree that this program was built from; gives its file.
+    fn build(&self, more: &[&str]) -> Done<PathBuf> {
+        let (name, instead, source) = (self.name, self.instead, source().join(self.folder));
+        if !source.join("Cargo.toml").is_file() {
+            return Err(Failure::new(format_args!(
+                "this foliant does not carry {name}, whose source is not at {}; {instead}, or make \
+                 a foliant that carries all with `cargo xtask dist`",
+                source.display()
+            )));
+        }
+        let building = format!("building {name}");
+        let spinner = progress::spinner(&building);
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let started = Command::new(&cargo)
+            .args(self.cargo)
+            .arg("--message-format=json-render-diagnostics")
+            .args(more)
+            .current_dir(&source)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let lost = |e: std::io::Error| {
+            let cargo = cargo.display();
+            Failure::new(format_args!(
+                "{cargo} does not start ({e}), so {name} cannot be built; {instead}"
+            ))
+        };
+        let mut child = started.map_err(lost)?;
+        let told = child.stderr.take().map(|told| {
+            let spinner = spinner.clone();
+            std::thread::spawn(move || follow(told, &building, &spinner))
+        });
+        let mut messages = String::new();
+        let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut messages));
+        let status = read.and_then(|_| child.wait()).map_err(lost)?;
+        let told = told.and_then(|told| told.join().ok()).unwrap_or_default();
+        spinner.finish_and_clear();
+        if !status.success() {
+            crate::failure::tell(told.trim_end());
+            return Err(Failure::new(format_args!(
+                "{name} in {} does not build",
+                source.display()
+            )));
+        }
+        executable(&messages)
+            .ok_or_else(|| Failure::new(format_args!("cargo built {name} and named no executable")))
     }
-    let spinner = progress::spinner(BUILDING);
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let started = Command::new(&cargo)
-        .args(["build", "--release", "--message-format=json-render-diagnostics"])
-        .args(["--target-dir", "../target/kernel"]) // where `cargo clean` finds it
-        .current_dir(&source) // its own settings of cargo count
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let lost = |e: std::io::Error| {
-        let cargo = cargo.display();
-        Failure::new(format_args!(
-            "{cargo} does not start ({e}), so the kernel cannot be built; boot a ready one with --kernel FILE"
-        ))
-    };
-    let mut child = started.map_err(lost)?;
-    let told = child.stderr.take().map(|told| {
-        let spinner = spinner.clone();
-        std::thread::spawn(move || follow(told, &spinner))
-    });
-    let mut messages = String::new();
-    let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut messages));
-    let status = read.and_then(|_| child.wait()).map_err(lost)?;
-    let told = told.and_then(|told| told.join().ok()).unwrap_or_default();
-    spinner.finish_and_clear();
-    if !status.success() {
-        crate::failure::tell(told.trim_end());
-        return Err(Failure::new(format_args!(
-            "the kernel in {} does not build",
-            source.display()
-        )));
-    }
-    executable(&messages)
-        .ok_or_else(|| Failure::new("cargo built the kernel and named no executable"))
 }
-
-const BUILDING: &str = "building the kernel";
 
 /// Shows what cargo tells meanwhile, and gives all of it. Where nobody watches a spinner, a line
 /// says that there is something to build, and another one what cargo waits for.
-fn follow(told: ChildStderr, spinner: &ProgressBar) -> String {
+fn follow(told: ChildStderr, building: &str, spinner: &ProgressBar) -> String {
     let (mut all, mut is_said) = (String::new(), false);
     for line in BufReader::new(told).lines().map_while(Result::ok) {
         let word = line.trim();
-        spinner.set_message(format!("{BUILDING}: {word}"));
+        spinner.set_message(format!("{building}: {word}"));
         let waits = word.starts_with("Blocking");
         let is_news = waits || (!is_said && !word.starts_with("Finished"));
         if spinner.is_hidden() && is_news {
             let why = if waits { format!(": {word}") } else { String::new() };
-            crate::failure::tell(format_args!("foliant: {BUILDING}{why}"));
+            crate::failure::tell(format_args!("foliant: {building}{why}"));
             is_said = true;
         }
         all.push_str(&line);

@@ -6,6 +6,7 @@
 //!        │              run(Options) ─▶ Outcome: how it ended, its reports
 //!        └─────────── program::run(Boot) ───────────────┘
 //!                       │          └─▶ words: how the program ended
+//!                       ├─▶ compare: the same on Linux, counted
 //!                       └─▶ pack, loader ─▶ archive: the files that the guest finds
 //! ```
 //!
@@ -16,6 +17,7 @@
 
 mod archive;
 mod calls;
+pub(crate) mod compare;
 mod frame;
 mod kernel;
 pub(crate) mod limits;
@@ -30,7 +32,7 @@ pub(crate) use words::Counts;
 
 use crate::args::{Board, Boot, Guest, Size};
 use crate::failure::{Done, Failure, print};
-use crate::lab::compare::{self, Tick};
+use crate::lab::compare::{self as lab_compare, Tick};
 use crate::lab::document as lab_document;
 use crate::lab::show;
 use crate::{document, scenario};
@@ -73,6 +75,8 @@ pub(crate) struct Linux {
     folio: Option<Order>,
     /// Whether the kernel says what it counted.
     stats: bool,
+    /// Whether the kernel counts the program's own ticks, to compare it with Linux.
+    counts: bool,
     /// How large the archive of its files is.
     archive: Bytes,
 }
@@ -102,6 +106,7 @@ impl Options {
         if let Mode::Program(linux) = self.mode {
             words.extend(linux.folio.map(|order| format!("thp={}", order.bytes())));
             words.extend(linux.stats.then(|| "stats".to_owned()));
+            words.extend(linux.counts.then(|| "ticks".to_owned()));
         }
         if matches!(self.mode, Mode::Calls) {
             words.push("calls".to_owned());
@@ -239,9 +244,9 @@ pub(crate) fn command(args: &Boot) -> Done {
     let tick = tick(&args.guest);
     let is_compare = matches!(options.mode, Mode::Lab(Scenario::Compare, _));
     print(&match args.json {
-        true if is_compare => compare::json(&report, &tick)?,
+        true if is_compare => lab_compare::json(&report, &tick)?,
         true => document::text(&lab_document::report(&report))?,
-        false if is_compare => compare::table(&report, &tick),
+        false if is_compare => lab_compare::table(&report, &tick),
         false => show::report(&report, &tick.to_string()),
     })
 }
@@ -293,10 +298,10 @@ fn board(board: Board) -> &'static str {
     }
 }
 
-/// Where the source of the kernel lies.
+/// Where the source tree lies.
 fn source() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).join("kernel")
+    here.parent().unwrap_or(here).to_owned()
 }
 
 #[cfg(test)]
@@ -325,7 +330,7 @@ pub(crate) mod tests {
     #[test]
     fn the_kernel_is_told_how_a_program_runs() {
         let program = |folio, stats, archive| {
-            let linux = Linux { folio, stats, archive: Bytes::new(archive) };
+            let linux = Linux { folio, stats, counts: false, archive: Bytes::new(archive) };
             options(Mode::Program(linux), false)
         };
         let order = |bytes: u64| Order::fitting(Bytes::new(bytes));

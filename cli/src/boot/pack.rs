@@ -71,6 +71,8 @@ pub(super) struct Asked<'a> {
 /// What the guest gets.
 #[derive(Debug)]
 pub(super) struct Packed {
+    /// The program's path.
+    program: PathBuf,
     pub(super) notes: Vec<Note>,
     pub(super) entries: Entries,
 }
@@ -97,13 +99,42 @@ pub(super) fn gather(asked: Asked<'_>, progress: &ProgressBar) -> Done<Packed> {
     let folder = if is_there { asked.here } else { Path::new("/") };
     let note = |name, bytes: &[u8]| Note { name, bytes: bytes.to_vec() };
     let notes = vec![
-        Note { name: ".foliant/arguments", bytes: ended(asked.command) },
-        note(".foliant/program", program.as_os_str().as_bytes()),
+        Note { name: ARGUMENTS, bytes: ended(asked.command) },
+        note(PROGRAM, program.as_os_str().as_bytes()),
         Note { name: ".foliant/environment", bytes: ended(&environment(asked.terminal)) },
         note(".foliant/folder", folder.as_os_str().as_bytes()),
     ];
-    Ok(Packed { notes, entries })
+    Ok(Packed { program, notes, entries })
 }
+
+impl Packed {
+    /// The same with another program that starts this one: it gets words, the program's path, and
+    /// its arguments.
+    pub(super) fn below(mut self, first: &Path, words: &[String]) -> Packed {
+        let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        for note in &mut self.notes {
+            match note.name {
+                ARGUMENTS => {
+                    let words = words.iter().map(OsString::from);
+                    let ahead: Vec<OsString> = [first.into()]
+                        .into_iter()
+                        .chain(words)
+                        .chain([self.program.clone().into()])
+                        .collect();
+                    note.bytes = [ended(&ahead), core::mem::take(&mut note.bytes)].concat();
+                }
+                PROGRAM => note.bytes = path(first),
+                _ => {}
+            }
+        }
+        self
+    }
+}
+
+/// The note that has the program's name and arguments.
+const ARGUMENTS: &str = ".foliant/arguments";
+/// The note that has its path.
+const PROGRAM: &str = ".foliant/program";
 
 /// Texts, each with a NUL behind it.
 fn ended(texts: &[OsString]) -> Vec<u8> {

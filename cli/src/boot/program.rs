@@ -48,7 +48,8 @@ pub(super) fn run(args: &Boot, emulator: &Path, input: impl Read + Send + 'stati
     let (kernel, notes, entries) = (image.path(), &packed.notes[..], &packed.entries);
     let contents = Contents { kernel, notes, entries };
     let size = contents.size()?;
-    let linux = Linux { folio: args.folio, stats: args.stats.is_some(), archive: size };
+    let (folio, stats) = (args.folio, args.stats.is_some());
+    let linux = Linux { folio, stats, counts: false, archive: size };
     let (size, guest) = (args.size.size(), args.guest.clone());
     let options = Options { mode: Mode::Program(linux), size, guest };
     pack::fits(entries, linux.archive, size.memory)?;
@@ -56,7 +57,9 @@ pub(super) fn run(args: &Boot, emulator: &Path, input: impl Read + Send + 'stati
     let archive = written(&contents)?;
     let words = temporary("foliant-words-")?;
     let files = Files { archive: archive.path(), words: words.path() };
-    let ended = qemu::stream(emulator, kernel, &files, &options, input, hear)?;
+    let arguments = qemu::streamed(kernel, &files, &options);
+    let input: Box<dyn Read + Send> = Box::new(input);
+    let ended = qemu::stream(emulator, arguments, options.timeout(), Some(input), hear)?;
     let said = std::fs::read(words.path()).map_err(|e| {
         Failure::new(format_args!("what the kernel said cannot be read ({})", why(&e)))
     })?;
@@ -65,7 +68,7 @@ pub(super) fn run(args: &Boot, emulator: &Path, input: impl Read + Send + 'stati
 }
 
 /// The archive as a file.
-fn written(contents: &Contents<'_>) -> Done<NamedTempFile> {
+pub(super) fn written(contents: &Contents<'_>) -> Done<NamedTempFile> {
     let file = temporary("foliant-files-")?;
     let spinner = progress::spinner("packing");
     let done = contents.write(BufWriter::with_capacity(1 << 18, file.as_file()), &spinner);
@@ -73,7 +76,7 @@ fn written(contents: &Contents<'_>) -> Done<NamedTempFile> {
     done.map(|()| file)
 }
 
-fn temporary(prefix: &str) -> Done<NamedTempFile> {
+pub(super) fn temporary(prefix: &str) -> Done<NamedTempFile> {
     NamedTempFile::with_prefix(prefix).map_err(|e| {
         Failure::new(format_args!(
             "{} takes no file ({}), which the guest needs; name another folder in TMPDIR",
@@ -239,7 +242,9 @@ mod tests {
     #[test]
     fn the_guest_has_room_for_its_files() {
         let mib = |n: u64| Bytes::new(n << 20);
-        let memory = |archive: Bytes| Linux { folio: None, stats: false, archive }.memory(mib(512));
+        let memory = |archive: Bytes| {
+            Linux { folio: None, stats: false, counts: false, archive }.memory(mib(512))
+        };
         assert_eq!(memory(mib(1)), mib(512));
         assert_eq!(memory(mib(128)), mib(512));
         assert_eq!(memory(Bytes::new(mib(128).get() + 1)), mib(513));

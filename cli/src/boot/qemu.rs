@@ -8,7 +8,7 @@
 //!   both    the verdict          ◀── port 0xf4 ── QEMU's status
 //! ```
 
-use super::{Mode, Options, board, frame};
+use super::{Mode, Options, board, compare, frame};
 use crate::args::{self, Threads};
 use crate::failure::{Done, Failure, why};
 use crate::{progress, shown};
@@ -108,7 +108,7 @@ fn arguments(image: &Path, options: &Options, host: usize) -> Vec<OsString> {
 }
 
 /// What QEMU is told of a program: the kernel's words go to a file, and its streams to QEMU's own.
-fn streamed(kernel: &Path, files: &Files<'_>, options: &Options, host: usize) -> Vec<OsString> {
+pub(super) fn streamed(kernel: &Path, files: &Files<'_>, options: &Options) -> Vec<OsString> {
     let mut words = OsString::from("file:");
     words.push(files.words);
     let mut lines = vec!["-serial".into(), words];
@@ -117,7 +117,25 @@ fn streamed(kernel: &Path, files: &Files<'_>, options: &Options, host: usize) ->
     lines.extend(split("-device isa-serial,index=1,chardev=streams"));
     lines.extend(split("-chardev file,id=errors,path=/dev/stderr"));
     lines.extend(split("-device isa-debugcon,iobase=0xe9,chardev=errors"));
-    [machine(options, host), lines, booted(kernel, files.archive, options)].concat()
+    [machine(options, cpus_here()), lines, booted(kernel, files.archive, options)].concat()
+}
+
+/// What QEMU is told of a Linux whose first process says all there is to say.
+pub(super) fn linux(
+    kernel: &Path,
+    archive: &Path,
+    options: &Options,
+    words: &str,
+) -> Vec<OsString> {
+    let mut lines = split("-serial stdio");
+    lines.extend(["-kernel".into(), kernel.into(), "-initrd".into(), archive.into()]);
+    lines.extend(["-append".into(), words.into()]);
+    [machine(options, cpus_here()), lines].concat()
+}
+
+/// CPUs of this host.
+fn cpus_here() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 fn split(text: &str) -> Vec<OsString> {
@@ -135,7 +153,9 @@ fn machine(options: &Options, host: usize) -> Vec<OsString> {
     };
     let (board, memory) =
         (board(guest.machine.unwrap_or(args::Board::Q35)), options.memory().get() >> 20);
-    add(&format!("-M {board},memory-backend=ram -cpu max -accel tcg,thread={threads}"));
+    let counts = matches!(options.mode, Mode::Program(linux) if linux.counts);
+    let cpu = if counts { compare::CPU } else { "max" };
+    add(&format!("-M {board},memory-backend=ram -cpu {cpu} -accel tcg,thread={threads}"));
     // The host gives what is touched, and need not have all of it.
     add(&format!("-object memory-backend-ram,id=ram,size={memory}M,reserve=off"));
     if guest.icount {
@@ -305,7 +325,7 @@ pub(super) fn run(
     mut line: impl FnMut(&str) -> Done,
 ) -> Done<Ended> {
     catch_interrupts();
-    let host = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let host = cpus_here();
     let shell = matches!(options.mode, Mode::Shell);
     let is_typed = std::io::stdin().is_terminal();
     let (input, output) = match (shell, is_typed) {
@@ -345,21 +365,19 @@ pub(super) struct Files<'f> {
     pub(super) words: &'f Path,
 }
 
-/// Runs a guest that runs a program, which reads `input`. `hear` hears what it says.
+/// Runs a guest that runs a program, which reads `input`, if something. `hear` hears what it says.
 pub(super) fn stream(
     program: &Path,
-    kernel: &Path,
-    files: &Files<'_>,
-    options: &Options,
-    mut input: impl Read + Send + 'static,
+    arguments: Vec<OsString>,
+    timeout: Option<Duration>,
+    input: Option<Box<dyn Read + Send>>,
     hear: impl FnMut(Piece) -> Done,
 ) -> Done<Ended> {
     catch_interrupts();
-    let host = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let arguments = streamed(kernel, files, options, host);
-    let streams = [Stdio::piped(), Stdio::piped(), Stdio::piped()];
-    let mut guest = Guest::start(program, arguments, streams, options.timeout())?;
-    if let Some(to) = guest.child.stdin.take() {
+    let reads = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let streams = [reads, Stdio::piped(), Stdio::piped()];
+    let mut guest = Guest::start(program, arguments, streams, timeout)?;
+    if let (Some(to), Some(mut input)) = (guest.child.stdin.take(), input) {
         // It may wait for input when all else has ended, and ends with this command.
         std::thread::spawn(move || frame::feed(&mut input, to));
     }
