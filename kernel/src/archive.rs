@@ -14,7 +14,7 @@ use cpio_reader::{Entry, iter_files};
 use spin::Once;
 
 /// The folder of what is meant for the kernel.
-pub(crate) const OWN: &str = ".foliant/";
+const OWN: &str = ".foliant/";
 const MAGIC: &[u8] = b"070701";
 
 static MODULE: Once<&'static [u8]> = Once::new();
@@ -30,6 +30,11 @@ pub(crate) fn start(info: &Info) {
 pub(crate) fn entries() -> impl Iterator<Item = Entry<'static>> {
     let module = MODULE.get().copied().unwrap_or_default();
     iter_files(if module.starts_with(MAGIC) { module } else { &[] })
+}
+
+/// Whether a name is of what is meant for the kernel.
+pub(crate) fn is_own(name: &str) -> bool {
+    name.starts_with(OWN) || OWN.strip_suffix('/') == Some(name)
 }
 
 /// What the archive tells the kernel under this name.

@@ -8,9 +8,9 @@
 
 use crate::layout::{DIRECT, direct};
 use crate::lock::Serving;
-use crate::memory::manager;
+use crate::memory::{managed, manager};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use foliant_heap::{Heap, Lender};
 use foliant_units::{Frame, Order, Pa};
 
@@ -20,6 +20,8 @@ const KEPT_ORDERS: usize = 9;
 const PART: u64 = 64;
 /// So many of each.
 const KEPT: usize = 4;
+/// So often what is free is asked for before it is counted again.
+const COUNTED_EVERY: usize = 64;
 
 /// Blocks that are kept for the kernel. A frame's number and 1, or 0.
 static RESERVE: [[AtomicU64; KEPT]; KEPT_ORDERS] =
@@ -35,7 +37,7 @@ pub(crate) fn keep_reserve() {
 }
 /// The orders of which blocks are kept.
 fn kept_orders() -> impl Iterator<Item = Order> {
-    let room = manager().memory().managed.get() / PART;
+    let room = managed().get() / PART;
     Order::all().take(KEPT_ORDERS).take_while(move |it| KEPT as u64 * it.pages().get() <= room)
 }
 /// Fills up what is missing, as far as there is memory.
@@ -56,10 +58,17 @@ pub(crate) fn fill_reserve() {
 pub(crate) fn is_scarce() -> bool {
     MISSING.load(Ordering::Relaxed) > 0
 }
-/// Whether a 32nd of the memory, or less, is left for what lasts.
+/// Whether a 32nd of the memory, or less, is left for what lasts. What is free is counted once in a
+/// while, and each time as long as it is little: counting goes over all memory.
 pub(crate) fn is_low() -> bool {
-    let memory = manager().memory();
-    is_scarce() || memory.free.get() < memory.managed.get() / 32
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static WAS_LOW: AtomicBool = AtomicBool::new(false);
+    let is_due = ASKED.fetch_add(1, Ordering::Relaxed).is_multiple_of(COUNTED_EVERY);
+    if is_due || WAS_LOW.load(Ordering::Relaxed) {
+        let memory = manager().memory();
+        WAS_LOW.store(memory.free.get() < memory.managed.get() / 32, Ordering::Relaxed);
+    }
+    is_scarce() || WAS_LOW.load(Ordering::Relaxed)
 }
 /// A block of the reserve.
 fn of_reserve(order: Order) -> Option<Frame> {

@@ -79,6 +79,12 @@ pub(crate) fn manager() -> &'static Memory {
     MANAGER.get().expect("the manager is made before anybody asks")
 }
 
+/// Memory that the manager has. It stays as much.
+pub(crate) fn managed() -> Pages {
+    static MANAGED: Once<Pages> = Once::new();
+    *MANAGED.call_once(|| manager().memory().managed)
+}
+
 /// All frames that hold a part of the stretch.
 fn around(start: Pa, end: Pa) -> FrameRange {
     let first = start.get() / FRAME_BYTES;

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
 /// Measures at each size.
 fn measure(all: &asked::Measure) -> Result<(), Box<dyn Error>> {
     asked::mount()?;
+    std::env::set_current_dir(&all.folder)?;
     std::thread::sleep(SETTLES);
     for size in &all.sizes {
         switches::only(*size)?;
@@ -61,7 +62,6 @@ fn measure(all: &asked::Measure) -> Result<(), Box<dyn Error>> {
             .args(&all.program)
             .env_clear()
             .envs(all.variables.iter().map(|(name, value)| (name, value)))
-            .current_dir(&all.folder)
             .status()?;
         if !status.success() {
             return Err(format!("a size of {size} was not measured: {status}").into());

@@ -81,8 +81,7 @@ fn ticks() -> u64 {
 
 /// The line of `/proc/interrupts` about shootdowns, summed up.
 fn shootdowns() -> Result<u64, Box<dyn Error>> {
-    let text =
-        fs::read_to_string("/proc/interrupts").map_err(|why| format!("interrupts: {why}"))?;
+    let text = fs::read_to_string("/proc/interrupts").unwrap_or_default();
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("TLB:"));
     let numbers = line.unwrap_or_default().split_whitespace();
     Ok(numbers.map_while(|word| word.parse::<u64>().ok()).sum())

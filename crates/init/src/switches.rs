@@ -29,8 +29,11 @@ pub(crate) fn only(size: u64) -> Result<(), Box<dyn Error>> {
     if size != BASE && all.iter().all(|(other, _)| *other != size) {
         return Err(format!("the kernel has no switch for folios of {size} bytes").into());
     }
-    // No daemon collapses meanwhile, and blocks are looked for at once.
-    put(&Path::new(FOLDER).join("khugepaged/scan_sleep_millisecs"), "4000000000")?;
+    // No daemon collapses meanwhile.
+    let sleeps = Path::new(FOLDER).join("khugepaged/scan_sleep_millisecs");
+    if sleeps.exists() {
+        put(&sleeps, "4000000000")?;
+    }
     for (other, folder) in all {
         let word = if other == size { "always" } else { "never" };
         put(&folder.join("enabled"), word)?;

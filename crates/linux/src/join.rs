@@ -57,10 +57,12 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// memory to join stays two.
     pub(crate) fn join(&mut self, start: u64, end: u64) {
         for seam in [start, end] {
-            let below = seam.checked_sub(1).and_then(|last| self.vma(last));
-            let above = self.vma(seam);
+            let below = seam.checked_sub(1).and_then(|last| self.part_of_vma(last));
+            let above = self.part_of_vma(seam);
             if let (Some(lower), Some(upper)) = (below, above)
                 && lower.end() == seam
+                && self.would_join(&lower, &upper)
+                && let (Some(lower), Some(upper)) = (self.vma(seam - 1), self.vma(seam))
                 && self.join_two(&lower, &upper)
                 && self.is_of_segment(&upper)
             {
@@ -89,8 +91,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     /// The tag with a colour by which a range is told from its neighbours.
     pub(crate) fn coloured(&self, at: VaRange, flags: Flags, tag: Tag) -> Tag {
-        let below = at.start().get().checked_sub(1).and_then(|last| self.vma(last));
-        let near = [below, self.vma(at.end().get())];
+        let below = at.start().get().checked_sub(1).and_then(|last| self.part_of_vma(last));
+        let near = [below, self.part_of_vma(at.end().get())];
         let is_apart = |tag: &Tag| {
             let differs = |vma: &Option<Vma>| vma.is_none_or(|v| (v.flags, v.tag) != (flags, *tag));
             near.iter().all(differs)
@@ -115,8 +117,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let Some(vma) = self.vma(addr).filter(|vma| vma.tag.family == Family(0)) else {
             return Ok(());
         };
-        let upper = self.vma(vma.end());
-        let lower = vma.start().checked_sub(1).and_then(|below| self.vma(below));
+        let upper = self.part_of_vma(vma.end());
+        let lower = vma.start().checked_sub(1).and_then(|below| self.part_of_vma(below));
         let lends = |near: Vma| {
             let family = near.tag.family;
             let suits = family != Family(0) && !self.families.is_inherited(family);

@@ -5,7 +5,7 @@
 //! whole 2 MiB without a file is placed at a multiple of 2 MiB where the program names no address,
 //! so that 2 MiB folios fit into it.
 //!
-//! The search goes over all vmas: the manager knows the largest gap below each node of its map, and
+//! The search goes over all areas: the manager knows the largest gap below each node of its map, and
 //! has no call that asks for one below an address.
 
 use crate::errno::Errno;
@@ -126,9 +126,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// The gaps of a stretch, lowest first, each as its ends and the vma above.
     fn gaps(&self, within: Within) -> impl Iterator<Item = (u64, u64, Option<Vma>)> {
         let mut at = (within.low < within.high).then_some(within.low);
+        let mut parts = self.parts_from(within.low);
         core::iter::from_fn(move || {
             let from = at?;
-            let next = self.vma_at_or_after(from);
+            let next = parts.next();
             let end = next.map_or(u64::MAX, |vma| vma.start()).min(within.high);
             at = next.map(|vma| vma.end()).filter(|end| *end < within.high);
             Some((from, end, next))

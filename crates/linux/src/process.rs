@@ -15,6 +15,9 @@ use foliant::table::{Half, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Pages, Va, VaRange};
 
+/// Areas that are read at once. Most calls want one and the next.
+const AT_ONCE: usize = 4;
+
 /// Where things go in a process, as the loader chose it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
@@ -198,18 +201,40 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
 
     /// The first vma that ends above `addr`.
     pub fn vma_at_or_after(&self, addr: u64) -> Option<Vma> {
-        let area = self.mm.area_at_or_after(self.space, Va::new(addr))?;
-        let mut vma = Vma::of(&area);
-        let near = |addr: u64| self.mm.area(self.space, Va::new(addr)).map(|area| Vma::of(&area));
-        while let Some(lower) =
-            vma.start().checked_sub(1).and_then(near).filter(|l| l.is_like(&vma))
-        {
+        let mut parts = self.parts_from(addr);
+        let mut vma = parts.next()?;
+        let below = |vma: &Vma| vma.start().checked_sub(1).and_then(|last| self.part_of_vma(last));
+        while let Some(lower) = below(&vma).filter(|lower| lower.is_like(&vma)) {
             vma.range = range(lower.start(), vma.end());
         }
-        while let Some(upper) = near(vma.end()).filter(|upper| upper.is_like(&vma)) {
+        let is_more = |vma: &Vma, upper: &Vma| upper.start() == vma.end() && upper.is_like(vma);
+        while let Some(upper) = parts.next().filter(|upper| is_more(&vma, upper)) {
             vma.range = range(vma.start(), upper.end());
         }
         Some(vma)
+    }
+    /// The parts of vmas that are one area each, from the one that ends above `addr` on.
+    pub(crate) fn parts_from(&self, addr: u64) -> impl Iterator<Item = Vma> {
+        let mut some = [None; AT_ONCE];
+        let (mut next, mut count, mut at) = (0, 0, addr);
+        core::iter::from_fn(move || {
+            if next == count {
+                next = 0;
+                count = self.mm.areas_at_or_after(self.space, Va::new(at), &mut some);
+            }
+            let part = some.get(next).copied().flatten().filter(|_| next < count)?;
+            next += 1;
+            at = part.range.end().get();
+            Some(Vma::of(&part))
+        })
+    }
+    /// The same up to an address.
+    pub(crate) fn parts_in(&self, start: u64, end: u64) -> impl Iterator<Item = Vma> {
+        self.parts_from(start).take_while(move |part| part.start() < end)
+    }
+    /// The part of a vma that is one area, which `addr` lies in.
+    pub(crate) fn part_of_vma(&self, addr: u64) -> Option<Vma> {
+        self.mm.area(self.space, Va::new(addr)).map(|area| Vma::of(&area))
     }
     /// The vma that `addr` lies in.
     pub fn vma(&self, addr: u64) -> Option<Vma> {
@@ -248,13 +273,13 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
     /// Bytes of vmas in `start..end`, those that are `counted`.
     pub(crate) fn bytes_in(&self, start: u64, end: u64, counted: impl Fn(&Vma) -> bool) -> u64 {
-        let inside = |vma: Vma| vma.end().min(end) - vma.start().max(start);
-        self.vmas_in(start, end).filter(counted).map(inside).sum()
+        let inside = |part: Vma| part.end().min(end) - part.start().max(start);
+        self.parts_in(start, end).filter(counted).map(inside).sum()
     }
     /// Whether vmas cover `start..end` without a hole.
     pub(crate) fn is_covered(&self, start: u64, end: u64) -> bool {
         let mut at = start;
-        for vma in self.vmas_in(start, end) {
+        for vma in self.parts_in(start, end) {
             if vma.start() > at {
                 return false;
             }

@@ -26,7 +26,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         end: u64,
         work: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        let has_files = self.vmas_in(start, end).any(|vma| vma.is_of_file());
+        let has_files = self.parts_in(start, end).any(|part| part.is_of_file());
         let done = work(self);
         if has_files {
             self.forget_views();
@@ -35,7 +35,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
     /// Lets go of files that are mapped no longer.
     pub(crate) fn forget_views(&mut self) {
-        let kept = self.vmas().filter(Vma::is_of_file).map(|vma| vma.tag.moved).collect();
+        let kept = self.parts_from(0).filter(Vma::is_of_file).map(|part| part.tag.moved).collect();
         self.views.keep(&kept);
     }
     /// Whether the page at an address of a vma is the file's own, and no copy of it.

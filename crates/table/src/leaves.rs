@@ -48,6 +48,13 @@ impl<M, P: Paging> Leaves<'_, M, P> {
 }
 
 impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
+    /// What is in the entry for `va`, which lies in the table where `found` was read; the caller is
+    /// in the same section still.
+    pub fn entry_beside(&self, found: &Found, va: Va) -> Entry {
+        let slot = Slot::of(va, found.level);
+        let word = TableAt::named(found.at.frame().pa()).word(slot);
+        P::decode(word.load(self.machine()), found.level, slot)
+    }
     /// Whether nothing was in `range` when it was read. The range lies in the table where `found`
     /// was read. The caller is still in the reader's section in which it read `found`, so the
     /// table's frame is in no other use, even if the table was taken out meanwhile (I6).

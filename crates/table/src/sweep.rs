@@ -15,7 +15,7 @@
 //! operations broke are theirs; the table is given back, the sink flushes, and those words become
 //! leaves again. So a flush covers one table at most there.
 
-use super::attrs::{Attrs, Entry, Slot, Soft};
+use super::attrs::{Attrs, Entry, Slot, Slots, Soft};
 use super::harvest::{Run, What};
 use super::lock::Locked;
 use super::paging::Paging;
@@ -97,6 +97,11 @@ pub trait Edit<P: Paging> {
     fn leaf(&self, at: At, word: u64, pa: Pa, attrs: Attrs) -> Verdict;
     /// What becomes of a software word.
     fn soft(&self, at: At, soft: Soft) -> Verdict;
+    /// Whether [`empty`](Edit::empty) puts something into empty words; else it is not asked.
+    #[inline(always)]
+    fn fills(&self) -> bool {
+        false
+    }
     /// What becomes of an empty word of base level; others stay as they are. It is asked once for
     /// each, under the table's lock: it waits for nobody (I9).
     #[inline(always)]
@@ -278,15 +283,14 @@ where
         let va = here.va.max(range.start());
         let word = lock.get(slot);
         let done = match P::decode(word, level, slot) {
-            Entry::None => {
-                if level == Level::BASE {
-                    match edit.empty(here) {
-                        0 => {}
-                        new => lock.put(slot, new),
-                    }
+            Entry::None if level == Level::BASE && edit.fills() => {
+                match edit.empty(here) {
+                    0 => {}
+                    new => lock.put(slot, new),
                 }
                 Ok(1)
             }
+            Entry::None => Ok(empties(lock, at, end)),
             Entry::Table(_) => return (va, None),
             Entry::Soft(soft) => sweep_soft(lock, here, soft, range, edit, sink),
             Entry::Leaf { pa, attrs } => {
@@ -316,6 +320,18 @@ where
     }
     let upto = lock.base().checked_add(at as u64 * span).unwrap_or(range.end());
     (upto.min(range.end()), None)
+}
+
+/// Words that are looked at together where one of them is empty.
+const STRETCH: usize = 8;
+
+/// How many words from an empty one on are empty: one, or all of the aligned stretch that begins
+/// with it and lies before `end`.
+#[inline(always)]
+fn empties<M: PhysMem + Cpus, P: Paging>(lock: &Locked<'_, M, P>, at: usize, end: usize) -> usize {
+    let stretch = Slots::new(Slot::wrap(at), STRETCH).filter(|_| at.is_multiple_of(STRETCH));
+    let is_empty = |slots: &Slots| at + STRETCH <= end && lock.are_empty(*slots);
+    stretch.filter(is_empty).map_or(1, Slots::len)
 }
 
 /// Whether the leaf lies whole in the range, with the `unit` words of its group where it has one,

@@ -18,7 +18,7 @@ use super::sched;
 use super::signal::{Action, CUT, Ended, NO_STACK};
 use super::thread::Thread;
 use super::{Memory, random, user, world};
-use crate::memory::manager;
+use crate::memory::{managed, manager};
 use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -280,7 +280,7 @@ pub(super) fn exec(
     }
     let (heap, top) = (Va::new(by + elf.end()), Va::new(END - TOP_GAP));
     let layout = Layout { heap, top, stack: Va::new(END - PAGE) };
-    let limits = Limits { promise: manager().memory().managed, ..Limits::NONE };
+    let limits = Limits { promise: managed(), ..Limits::NONE };
     let memory = Held::of(Memory::new(manager(), layout, limits)?);
     let loader_by =
         memory.with_alone(|memory| map_all(memory, (&file, &elf, by), loader.as_ref()))?;

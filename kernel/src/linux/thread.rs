@@ -14,7 +14,7 @@ use super::signal::{Pending, SIGNALS, bit};
 use crate::cpu::{self, USER_CODE, USER_DATA};
 use crate::frame::{Floats, Frame};
 use crate::heap;
-use crate::memory::manager;
+use crate::memory::{managed, manager};
 use crate::port::write_msr;
 use crate::running::Program;
 use alloc::sync::Arc;
@@ -56,7 +56,7 @@ struct Counted;
 
 impl Counted {
     fn new() -> Result<Counted, Errno> {
-        let most = manager().memory().managed.bytes().get() / (8 * STACK.get());
+        let most = managed().bytes().get() / (8 * STACK.get());
         if COUNT.fetch_add(1, Ordering::Relaxed) as u64 >= most {
             COUNT.fetch_sub(1, Ordering::Relaxed);
             return Err(Errno::AGAIN);

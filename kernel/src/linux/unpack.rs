@@ -11,7 +11,7 @@ use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 /// Makes everything.
 pub(super) fn all() -> Result<(), Refused> {
     for entry in archive::entries() {
-        if entry.name().starts_with(archive::OWN) || entry.name() == "." {
+        if archive::is_own(entry.name()) || entry.name() == "." {
             continue;
         }
         let (mode, file) = (entry.mode().bits(), entry.file());

@@ -14,7 +14,9 @@
 //!   pages out of an object empties the object's tables first and goes over the attachments then,
 //!   table by table under the same locks: it finds the entry, or the fault finds the page gone.
 //! - J2. From the look at the object's tables to the end of the step the folio is pinned: its
-//!   frames are no other's, and it is neither split nor moved.
+//!   frames are no other's, and it is neither split nor moved. What comes with a page (J4) is not
+//!   pinned: from the look to the references the lock of the object's table is held, and the walker
+//!   that takes a folio out of use needs that first (J3).
 //! - J3. The walker that takes a folio out of use (`split`) does so in the object's tables first,
 //!   and in those of its attachments then (rmap): by J1 no entry comes behind it.
 //! - J4. What comes with a page, where nothing is yet in the area and the page's table: the rest of
@@ -38,11 +40,13 @@
 //!   another program may at any time.
 //!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
-//! page, which is nobody's to pin: behind the lock of the table that gets the entry, that of the
-//! object's table is held for a few words. Nobody takes the two the other way round.
+//! page, which is nobody's to pin, and for what comes with a page: behind the lock of the table that
+//! gets the entries, that of the object's table is held for a few words. Nobody takes the two the
+//! other way round.
 
 use super::{Access, Fault, Filling, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
+use crate::frame::{Flag, Kind};
 use crate::object::{FoundPage, Looked, look, place};
 use crate::pool::Ground;
 use crate::rmap::Attachment;
@@ -53,14 +57,19 @@ use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
 use crate::zero;
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Frame, Level, Order, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
 
 /// A read brings what the object has of so much around it, as on Linux (`fault_around_bytes`).
 const AROUND: Order = Order::new(4).expect("64 KiB");
 
-/// Pages of an object that lie side by side, up to the first that is none: no more are published
-/// under one hold of a lock.
-type Neighbours<'f, 'm, M, P> = [Option<FoundPage<'f, 'm, M, P>>; 1 << AROUND.get()];
+/// Pages of an object that lie side by side in one of its tables, 64 KiB of them at most: no more
+/// are published under one hold of a lock.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Of the table.
+    level: Level,
+    pages: u64,
+}
 
 /// How much of an object is mapped, and how.
 #[derive(Clone, Copy)]
@@ -296,55 +305,105 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let mut at = block.start();
         while at < block.end() {
-            let run = self.neighbours(&found, attached, (at, block.end()));
-            let pages = run.iter().flatten().count() as u64;
-            if pages > 0 {
-                self.share_run(area, at, pages, &run);
+            let mut run = self.neighbours(&found, attached, (at, block.end()));
+            while let Err(fewer) = self.share_run(area, attached, at, run) {
+                run.pages = fewer;
             }
-            at = at.add(pages.max(1) * FRAME_BYTES);
+            at = at.add(run.pages.max(1) * FRAME_BYTES);
         }
     }
-    /// The pages of the object side by side from `first` on and before `end`, as long as it has
-    /// them and nothing is mapped there.
-    fn neighbours(
-        &self,
-        found: &Found,
-        attached: Attachment<'_>,
-        (first, end): (Va, Va),
-    ) -> Neighbours<'f, 'm, M, P> {
+    /// How many pages from `first` on and before `end` the object has side by side in one of its
+    /// tables, where nothing is mapped yet.
+    fn neighbours(&self, found: &Found, attached: Attachment<'_>, (first, end): (Va, Va)) -> Run {
         let object: &Space = record(self.stock.machine, attached.object().pa());
-        let mut at = Some(first);
-        core::array::from_fn(|_| {
-            let va = at.take().filter(|va| *va < end)?;
-            let here = VaRange::sized(va, Order::BASE.bytes()).expect("of the range");
-            if !self.view.is_empty(found, here) {
-                return None;
-            }
-            let Looked::There(page) = look(self.stock, object, place(attached, va)) else {
-                return None;
-            };
-            at = Some(va.add(FRAME_BYTES)).filter(|_| !page.is_broken(self.stock));
-            at.map(|_| page)
-        })
-    }
-    /// Publishes entries of so many pages of an object from `first` on.
-    fn share_run(&self, area: &Area, first: Va, count: u64, run: &Neighbours<'f, 'm, M, P>) {
-        let (stock, me) = (self.stock, self.stock.machine.me());
-        if self.space.charge(me, count).is_err() {
-            return;
-        }
-        let pages = || run.iter().flatten();
-        // References come before entries (frame::descriptor::D2); the pins keep the folios.
-        pages().for_each(|page| stock.add_references(page.pin.head(), 1));
-        let seen = Seen { entries: count as usize, ..Seen::one(area, first, Level::BASE, 0) };
-        let is_there = || pages().all(|page| page.is_in(Order::BASE));
-        let Some(agreed) = self.agree_on(&seen, &is_there) else {
-            pages().for_each(|page| stock.drop_unused(page.pin.head(), 1));
-            self.space.uncharge(me, count);
-            return;
+        let tables = object.tables(self.stock);
+        let at = place(attached, first);
+        let there = tables.walk(at);
+        let (level, span) = (there.level, there.level.span());
+        let shown_end = if level == Level::BASE { level.up().span() } else { span };
+        let left = shown_end.get() - at.get() % shown_end.get();
+        let most = left.min(end.offset_from(first)).min(AROUND.bytes().get()) / FRAME_BYTES;
+        let is_free = |from: u64, pages: u64| {
+            let from = first.add(from * FRAME_BYTES);
+            let range = VaRange::sized(from, Bytes::new(pages * FRAME_BYTES));
+            self.view.is_empty(found, range.expect("of the range"))
         };
-        agreed.map_each(pages().map(|page| page.frame), attrs_of_object(area.flags));
-        stock.count_by(Event::ObjectAround, count);
+        let is_all_free = is_free(0, most);
+        let is_shown = |nth: u64| match there.entry {
+            Entry::Leaf { .. } if nth == 0 || level > Level::BASE => true,
+            Entry::Leaf { .. } => {
+                let entry = tables.entry_beside(&there, at.add(nth * FRAME_BYTES));
+                matches!(entry, Entry::Leaf { .. })
+            }
+            _ => false,
+        };
+        let is_had = |nth: &u64| is_shown(*nth) && (is_all_free || is_free(*nth, 1));
+        Run { level, pages: (0..most).take_while(is_had).count() as u64 }
+    }
+    /// Publishes entries of so many pages of an object from `first` on; where some of them are
+    /// broken, says how many come before.
+    fn share_run(
+        &self,
+        area: &Area,
+        attached: Attachment<'_>,
+        first: Va,
+        run: Run,
+    ) -> Result<(), u64> {
+        let me = self.stock.machine.me();
+        if run.pages == 0 || self.space.charge(me, run.pages).is_err() {
+            return Ok(());
+        }
+        let seen = Seen { entries: run.pages as usize, ..Seen::one(area, first, Level::BASE, 0) };
+        let Some(agreed) = self.view.agree(&seen) else {
+            self.space.uncharge(me, run.pages);
+            return Ok(());
+        };
+        let kept = self.keep_run(place(attached, first), attached, run);
+        match kept {
+            Ok(frames) => {
+                let frames = frames.into_iter().take(run.pages as usize);
+                agreed.map_each(frames, attrs_of_object(area.flags));
+                self.stock.count_by(Event::ObjectAround, run.pages);
+                Ok(())
+            }
+            Err(sound) => {
+                drop(agreed);
+                self.space.uncharge(me, run.pages);
+                Err(sound)
+            }
+        }
+    }
+    /// Adds references for entries of pages of an object from `at` on. The lock of the object's
+    /// table keeps the pages (J2), and the caller has that of the table that gets the entries (J1).
+    /// Where one of them is there no more, or is broken, says how many come before.
+    fn keep_run(
+        &self,
+        at: Va,
+        attached: Attachment<'_>,
+        run: Run,
+    ) -> Result<[Frame; AROUND.pages().get() as usize], u64> {
+        let stock = self.stock;
+        let object: &Space = record(stock.machine, attached.object().pa());
+        let Ok(locked) = object.tables(stock).lock(at, run.level) else { return Err(0) };
+        let mut frames = [Frame::new(0); AROUND.pages().get() as usize];
+        let mut heads = frames;
+        for nth in 0..run.pages {
+            let va = at.add(nth * FRAME_BYTES);
+            let slot = locked.index_of(va);
+            let Entry::Leaf { pa, .. } = locked.entry(slot) else { return Err(nth) };
+            let inside = va.offset_from(locked.va_of(slot)) / FRAME_BYTES;
+            let frame = pa.frame().add(Pages::new(inside));
+            let head = stock.identity_of(frame).head(frame);
+            let folio = stock.identity_of(head);
+            if folio.kind() != Kind::Anon || folio.has(Flag::Poisoned) {
+                return Err(nth);
+            }
+            (frames[nth as usize], heads[nth as usize]) = (frame, head);
+        }
+        let heads = heads.into_iter().take(run.pages as usize);
+        // References come before entries (frame::descriptor::D2).
+        heads.for_each(|head| stock.add_references(head, 1));
+        Ok(frames)
     }
 
     /// Maps a copy of the page, which is the space's alone.

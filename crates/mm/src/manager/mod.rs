@@ -484,6 +484,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let _reading = self.stock.reading();
         id.peek(&self.stock)?.areas.at_or_after(self.stock.machine, va)
     }
+    /// Areas in order, from the first one that ends above `va` on, as many as are had at once; says
+    /// how many, and none where there is none. They were there together; those behind the last one
+    /// are asked for by its end.
+    pub fn areas_at_or_after(&self, id: SpaceId, va: Va, into: &mut [Option<Area>]) -> usize {
+        let _reading = self.stock.reading();
+        let Some(space) = id.peek(&self.stock) else { return 0 };
+        space.areas.some_at_or_after(self.stock.machine, va, into)
+    }
     /// Pages that the space maps, one per entry.
     pub fn pages(&self, id: SpaceId) -> Option<Pages> {
         let _reading = self.stock.reading();

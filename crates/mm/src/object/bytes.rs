@@ -5,6 +5,7 @@
 //! no byte is lost that a program writes beside that part.
 #![allow(unsafe_code)]
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame};
@@ -21,48 +22,71 @@ fn words<M: Machine>(machine: &M, frame: Frame) -> &[AtomicU64] {
     unsafe { core::slice::from_raw_parts(first.as_ptr(), FRAME_BYTES as usize / WORD) }
 }
 
-/// The parts of words that the bytes of a page from `at` on lie in, up to its end: which word,
-/// which byte of it, and how many bytes.
-fn parts(at: Bytes, bytes: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-    let mut at = (at.get().min(FRAME_BYTES)) as usize;
-    let end = at.saturating_add(bytes).min(FRAME_BYTES as usize);
-    core::iter::from_fn(move || {
+/// A stretch of the bytes of a page: a part of a word, whole words, and a part of a word.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Stretch {
+    /// Which word, and which bytes of it; empty where the stretch begins with a whole one.
+    head: (usize, Range<usize>),
+    whole: Range<usize>,
+    /// As the head, from the word's first byte on.
+    tail: (usize, Range<usize>),
+}
+
+impl Stretch {
+    /// That of so many bytes from `at` on, up to the page's end.
+    fn of(at: Bytes, bytes: usize) -> Stretch {
+        let at = at.get().min(FRAME_BYTES) as usize;
+        let end = at.saturating_add(bytes).min(FRAME_BYTES as usize);
         let lane = at % WORD;
-        let count = (WORD - lane).min(end - at);
-        let part = (at / WORD, lane, count);
-        at += count;
-        (count > 0).then_some(part)
-    })
+        let first = at.next_multiple_of(WORD).min(end.max(at));
+        let head = if lane == 0 { 0..0 } else { lane..lane + (first - at) };
+        let whole = at.div_ceil(WORD)..(end / WORD).max(at.div_ceil(WORD));
+        let tail = end.saturating_sub(whole.end * WORD);
+        Stretch { head: (at / WORD, head), tail: (whole.end, 0..tail), whole }
+    }
 }
 
 /// Reads bytes of a page from `at` on into `into`, up to the page's end.
 pub(crate) fn read<M: Machine>(machine: &M, frame: Frame, at: Bytes, into: &mut [u8]) {
-    let (words, mut done) = (words(machine, frame), 0);
-    for (word, lane, count) in parts(at, into.len()) {
-        let word = words[word].load(Ordering::Relaxed).to_ne_bytes();
-        into[done..done + count].copy_from_slice(&word[lane..lane + count]);
-        done += count;
+    let (words, stretch) = (words(machine, frame), Stretch::of(at, into.len()));
+    let part = |(word, bytes): &(usize, Range<usize>), to: &mut [u8]| {
+        if !bytes.is_empty() {
+            to.copy_from_slice(&words[*word].load(Ordering::Relaxed).to_ne_bytes()[bytes.clone()]);
+        }
+    };
+    let (head, rest) = into.split_at_mut(stretch.head.1.len());
+    part(&stretch.head, head);
+    let (whole, rest) = rest.split_at_mut(stretch.whole.len() * WORD);
+    let from = &words[stretch.whole];
+    for (to, from) in whole.as_chunks_mut().0.iter_mut().zip(from) {
+        *to = from.load(Ordering::Relaxed).to_ne_bytes();
     }
+    part(&stretch.tail, &mut rest[..stretch.tail.1.len()]);
 }
 
 /// Writes `bytes` to a page from `at` on, up to the page's end.
 pub(crate) fn write<M: Machine>(machine: &M, frame: Frame, at: Bytes, bytes: &[u8]) {
-    let (words, mut done) = (words(machine, frame), 0);
-    for (word, lane, count) in parts(at, bytes.len()) {
-        let new = &bytes[done..done + count];
-        done += count;
-        if let Ok(whole) = <[u8; WORD]>::try_from(new) {
-            words[word].store(u64::from_ne_bytes(whole), Ordering::Relaxed);
-            continue;
+    let (words, stretch) = (words(machine, frame), Stretch::of(at, bytes.len()));
+    let part = |(word, bytes): &(usize, Range<usize>), new: &[u8]| {
+        if bytes.is_empty() {
+            return;
         }
         let put = |old: u64| {
             let mut all = old.to_ne_bytes();
-            all[lane..lane + count].copy_from_slice(new);
+            all[bytes.clone()].copy_from_slice(new);
             Some(u64::from_ne_bytes(all))
         };
-        let done = words[word].fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);
+        let done = words[*word].fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);
         debug_assert!(done.is_ok(), "it is put in any case");
+    };
+    let (head, rest) = bytes.split_at(stretch.head.1.len());
+    part(&stretch.head, head);
+    let (whole, rest) = rest.split_at(stretch.whole.len() * WORD);
+    let to = &words[stretch.whole];
+    for (from, to) in whole.as_chunks().0.iter().zip(to) {
+        to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
     }
+    part(&stretch.tail, &rest[..stretch.tail.1.len()]);
 }
 
 #[cfg(test)]
@@ -71,17 +95,26 @@ mod tests {
 
     #[test]
     fn parts_of_words_follow_each_other_and_end_with_the_page() {
-        for (at, bytes, wanted) in [
-            (0, 8, vec![(0, 0, 8)]),
-            (3, 2, vec![(0, 3, 2)]),
-            (6, 11, vec![(0, 6, 2), (1, 0, 8), (2, 0, 1)]),
-            (16, 0, vec![]),
-            (4091, 100, vec![(511, 3, 5)]),
-            (4096, 1, vec![]),
-            (u64::MAX, usize::MAX, vec![]),
+        for (at, bytes, head, whole, tail) in [
+            (0, 8, (0, 0..0), 0..1, (1, 0..0)),
+            (3, 2, (0, 3..5), 1..1, (1, 0..0)),
+            (6, 11, (0, 6..8), 1..2, (2, 0..1)),
+            (16, 0, (2, 0..0), 2..2, (2, 0..0)),
+            (17, 0, (2, 1..1), 3..3, (3, 0..0)),
+            (4091, 100, (511, 3..8), 512..512, (512, 0..0)),
+            (4096, 1, (512, 0..0), 512..512, (512, 0..0)),
+            (u64::MAX, usize::MAX, (512, 0..0), 512..512, (512, 0..0)),
         ] {
-            let got: Vec<_> = parts(Bytes::new(at), bytes).collect();
-            assert_eq!(got, wanted, "{bytes} from {at}");
+            let wanted = Stretch { head, whole, tail };
+            assert_eq!(Stretch::of(Bytes::new(at), bytes), wanted, "{bytes} from {at}");
+        }
+        // Every byte is of one part.
+        for at in 4070..4096usize {
+            for bytes in 0..40 {
+                let it = Stretch::of(Bytes::new(at as u64), bytes);
+                let count = it.head.1.len() + it.whole.len() * WORD + it.tail.1.len();
+                assert_eq!(count, bytes.min(4096 - at), "{bytes} from {at}: {it:?}");
+            }
         }
     }
 }

@@ -27,7 +27,7 @@
 //!
 //! **Locking.** One caller at a time works on a map, as its owner says. Readers without a lock look
 //! at its nodes and at some of its words, where the owner has a sequence counter for them:
-//! `at_or_before`, `find` and `at_or_after` alone.
+//! `at_or_before`, `find`, `at_or_after` and `some_at_or_after` alone.
 //!
 //! **Not here**: what a range is for, and what becomes of neighbours that are alike.
 
@@ -202,6 +202,30 @@ impl<T: Ranged> Ranges<T> {
             Some(found) => Some(found),
             None if position < node.len() => node.range(position),
             None => self.at_or_before(machine, behind?),
+        }
+    }
+    /// Ranges that lie side by side in a leaf, from the first one that ends above `va` on, as many
+    /// as fit; says how many. There are more where one is left behind the last of them.
+    pub(crate) fn some_at_or_after(
+        &self,
+        machine: &impl Machine,
+        va: Va,
+        into: &mut [Option<T>],
+    ) -> usize {
+        let Some(InLeaf { node, position, behind }) = self.leaf(machine, va) else { return 0 };
+        let before = position.checked_sub(1).and_then(|i| node.range(i));
+        let first = position - usize::from(before.is_some_and(|found| found.range().end() > va));
+        let mut count = 0;
+        for (place, nth) in into.iter_mut().zip(first..node.len()) {
+            *place = node.range(nth);
+            count += 1;
+        }
+        match (count, into, behind) {
+            (0, [place, ..], Some(behind)) => {
+                *place = self.at_or_before(machine, behind);
+                usize::from(place.is_some())
+            }
+            _ => count,
         }
     }
     /// How many ranges there are.

@@ -55,6 +55,16 @@ impl Areas {
     pub(crate) fn at_or_after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
         self.sequence.read(machine, || self.ranges.at_or_after(machine, va))
     }
+    /// Areas in order, from the first one that ends above `va` on, as many as are had at once; says
+    /// how many: none where there is none.
+    pub(crate) fn some_at_or_after(
+        &self,
+        machine: &impl Machine,
+        va: Va,
+        into: &mut [Option<Area>],
+    ) -> usize {
+        self.sequence.read(machine, || self.ranges.some_at_or_after(machine, va, &mut *into))
+    }
     /// The areas that share an address with `range`, each whole. The caller keeps writers out.
     pub(crate) fn overlapping<'a, M: Machine>(
         &'a self,

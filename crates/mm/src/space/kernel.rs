@@ -76,6 +76,9 @@ impl<M: Machine, P: Paging, F: Fn(u64) -> Frame> Edit<P> for MapPages<'_, '_, M,
     fn soft(&self, at: At, soft: Soft) -> Verdict {
         unreachable!("{soft:?} at {}, where nothing was mapped and the writer is held", at.va)
     }
+    fn fills(&self) -> bool {
+        true
+    }
     fn empty(&self, at: At) -> u64 {
         let frame = (self.frame)(at.va.offset_from(self.start) / FRAME_BYTES);
         self.stock.add_references(frame, 1);

@@ -165,7 +165,10 @@ impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Watching<C> {
             _ => Edit::<P>::soft(&self.leaves, at, soft),
         }
     }
+    fn fills(&self) -> bool {
+        self.watch == Watch::All
+    }
     fn empty(&self, _: At) -> u64 {
-        if self.watch == Watch::All { MARKER } else { 0 }
+        MARKER
     }
 }

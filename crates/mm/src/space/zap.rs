@@ -242,6 +242,10 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
             Guards::Keep | Guards::Put => Verdict::Keep,
         }
     }
+    #[inline(always)]
+    fn fills(&self) -> bool {
+        self.left() != 0
+    }
     fn empty(&self, _: At) -> u64 {
         self.left()
     }

@@ -182,6 +182,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_sched_getaffinity => system::sched_getaffinity,
         __NR_sched_setaffinity => system::sched_setaffinity,
         __NR_sched_yield => system::sched_yield,
+        __NR_reboot => system::reboot,
         __NR_sysinfo => system::sysinfo,
         __NR_uname => system::uname,
         _ => return None,
@@ -243,6 +244,9 @@ fn makes(number: u32) -> bool {
 /// Names a call that is not there, once (linux::N2). Numbers that Linux has not either are no
 /// calls.
 fn note_missing(number: u64) {
+    if world().missing.lock().contains(&number) {
+        return;
+    }
     let Some(name) = listed::of(number) else { return };
     if world().missing.lock().insert(number) {
         say!("missing call {number} {name}");

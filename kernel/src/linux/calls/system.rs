@@ -2,6 +2,7 @@
 
 use super::super::opened::DESCRIPTORS_MAX;
 use super::super::process::Member;
+use super::super::signal::Ended;
 use super::super::thread::Thread;
 use super::super::{clock, process, random, sched, texts, user};
 use super::Answer;
@@ -12,7 +13,10 @@ use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EINVAL, ESRCH};
 use linux_raw_sys::general::{
-    RLIM_NLIMITS, RLIM64_INFINITY, RLIMIT_NOFILE, RLIMIT_STACK, rlimit64, rusage,
+    LINUX_REBOOT_CMD_CAD_OFF, LINUX_REBOOT_CMD_CAD_ON, LINUX_REBOOT_CMD_HALT,
+    LINUX_REBOOT_CMD_POWER_OFF, LINUX_REBOOT_CMD_RESTART, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2,
+    LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C, RLIM_NLIMITS,
+    RLIM64_INFINITY, RLIMIT_NOFILE, RLIMIT_STACK, rlimit64, rusage,
 };
 use linux_raw_sys::system::new_utsname;
 
@@ -64,6 +68,23 @@ pub(super) fn sysinfo(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
     words[10] = process::all().len() as u64;
     words[13] = 1; // bytes of a unit
     user::put(at, &words).map(|()| 0)
+}
+
+/// Ends everything: the power goes off when the first process has ended, and none of them starts
+/// the machine again.
+pub(super) fn reboot(_: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer {
+    const SECOND: [u32; 4] =
+        [LINUX_REBOOT_MAGIC2, LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C];
+    let is_meant = one as u32 == LINUX_REBOOT_MAGIC1 && SECOND.contains(&(two as u32));
+    match what as u32 {
+        _ if !is_meant => Err(Errno(EINVAL)),
+        LINUX_REBOOT_CMD_CAD_OFF | LINUX_REBOOT_CMD_CAD_ON => Ok(0),
+        LINUX_REBOOT_CMD_HALT | LINUX_REBOOT_CMD_POWER_OFF | LINUX_REBOOT_CMD_RESTART => {
+            process::of_id(1).inspect(|first| first.note_end(Ended::Code(0)));
+            Ok(0)
+        }
+        _ => Err(Errno(EINVAL)),
+    }
 }
 
 fn limit(number: u64) -> Result<rlimit64, Errno> {
