@@ -12,7 +12,11 @@
 #![allow(unsafe_code)]
 
 use crate::cpu;
+use crate::frame::{Floats, Frame};
+use crate::running::{Origin, Program};
 use core::arch::naked_asm;
+use foliant::fault::Access;
+use foliant_units::Va;
 
 /// Where a page fault at `rip` inside a copy continues.
 pub(crate) fn recover(rip: u64) -> Option<u64> {
@@ -56,6 +60,25 @@ fn within(at: u64, count: usize) -> usize {
 /// Copies bytes of the running program; says how many were within reach.
 pub(crate) fn get(into: &mut [u8], at: u64) -> usize {
     copy(into.as_mut_ptr() as u64, at, within(at, into.len()))
+}
+/// The same of what is there without any fault being served.
+pub(crate) fn get_present(into: &mut [u8], at: u64) -> usize {
+    struct Refuses;
+    impl Program for Refuses {
+        fn fault(&self, _: Va, _: Access, _: Origin) -> bool {
+            false
+        }
+        fn leave(&self, _: &Frame, _: &Floats) {
+            unreachable!("ring 3 does not run in the middle of a copy");
+        }
+    }
+    static REFUSES: Refuses = Refuses;
+    let running = cpu::user();
+    let program = running.program();
+    running.set_program(Some(&REFUSES));
+    let count = get(into, at);
+    running.set_program(program);
+    count
 }
 /// Copies bytes to the running program; says how many were within reach.
 pub(crate) fn put(at: u64, from: &[u8]) -> usize {

@@ -8,19 +8,21 @@
 //! - T1. The CPU that runs a thread alone looks at its registers.
 #![allow(unsafe_code)]
 
+use super::clock;
 use super::process::{Member, Process};
 use super::sched::{Runs, STACK, Scheduled};
 use super::signal::{Pending, SIGNALS, bit};
+use super::usage::Usage;
 use crate::cpu::{self, USER_CODE, USER_DATA};
 use crate::frame::{Floats, Frame};
 use crate::heap;
 use crate::memory::manager;
 use crate::port::write_msr;
-use crate::running::Program;
+use crate::running::{Origin, Program};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use foliant::fault::Access;
 use foliant_linux::{Errno, Fault};
 use foliant_units::Va;
@@ -94,6 +96,8 @@ pub(super) struct Thread {
     pub(super) first: Mutex<Option<Begins>>,
     /// The number of the call that a signal cut short.
     pub(super) cut: Cell<Option<u64>>,
+    /// Faults of it that were served.
+    faults: AtomicU64,
     /// It ends by itself: another thread starts a program, or this one said so.
     ends: AtomicBool,
     /// What it does from its beginning to its end.
@@ -123,6 +127,7 @@ impl Thread {
             robust: Cell::new(0),
             first: Mutex::new(None),
             cut: Cell::new(None),
+            faults: AtomicU64::new(0),
             ends: AtomicBool::new(false),
             runs,
             process,
@@ -136,6 +141,7 @@ impl Thread {
         other.set_registers(|all| *all = registers);
         other.set_floats(self.floats());
         other.bases.set(self.bases.get());
+        other.scheduled.wishes.take_from(&self.scheduled.wishes);
     }
 
     /// Its registers.
@@ -193,10 +199,6 @@ impl Thread {
     pub(super) fn will_note(&self, at: u64) {
         self.notes.set(at);
     }
-    /// Whether it goes on no more.
-    pub(super) fn is_over(&self) -> bool {
-        self.ends.load(Ordering::Acquire) || self.process.ended().is_some()
-    }
     /// Goes to ring 3, and comes back when it is left.
     pub(super) fn enter(&self) {
         self.refused.set(None);
@@ -205,8 +207,10 @@ impl Thread {
             self.set_registers(|registers| registers.vector = GENERAL);
             return;
         }
+        let since = clock::uptime();
         // SAFETY: T1; every way out of ring 3 keeps the registers here (`leave`).
         unsafe { enter_ring_3(self.registers.get(), self.floats.get()) };
+        self.scheduled.turns.note_user(clock::uptime().saturating_sub(since));
     }
 }
 
@@ -231,6 +235,9 @@ impl Runs for Thread {
     fn run(self: Arc<Thread>) {
         (self.runs)(&self);
     }
+    fn is_over(&self) -> bool {
+        self.ends.load(Ordering::Acquire) || self.process.ended().is_some()
+    }
     fn is_interrupted(&self) -> bool {
         let due = (self.signals.own.set() | self.process.signals.set()) & !self.signals.blocked();
         let does = |number: &u32| due & bit(*number) != 0 && !self.process.ignores(*number);
@@ -245,24 +252,39 @@ impl Member for Thread {
     fn signals(&self) -> &Pending {
         &self.signals
     }
+    fn usage(&self) -> Usage {
+        let turns = &self.scheduled.turns;
+        let (time, (waits, cut)) = (turns.time(), turns.counts());
+        let user = turns.user().min(time);
+        let faults = self.faults.load(Ordering::Relaxed);
+        Usage { user, system: time - user, faults, waits, turns: cut, ..Usage::default() }
+    }
     fn end(&self) {
         self.ends.store(true, Ordering::Release);
     }
 }
 
 impl Program for Thread {
-    fn fault(&self, va: Va, access: Access) -> bool {
+    fn fault(&self, va: Va, access: Access, origin: Origin) -> bool {
         let va = va.get();
         if heap::is_scarce() {
             // What is left is the kernel's; the access is made again, or the process ends (`life`).
             self.refused.set(Some(Fault::OutOfMemory));
             return false;
         }
-        let mut answer = self.process.with_memory(|memory| memory.fault(va, access));
-        if answer == Fault::Alone {
-            answer = self.process.with_memory_alone(|memory| memory.fault_alone(va, access));
+        let memory = self.process.memory().expect("a program runs (process::P1)");
+        let mut answer = memory.fault(va, access);
+        while origin == Origin::Kernel
+            && let Fault::Told(told) = answer
+        {
+            // A copy waits where it is, as Linux does: the handler is another thread.
+            if memory.wait_told(&told, origin).is_err() {
+                break;
+            }
+            answer = memory.fault(va, access);
         }
         let is_done = answer == Fault::Done;
+        self.faults.fetch_add(u64::from(is_done), Ordering::Relaxed);
         self.refused.set((!is_done).then_some(answer));
         is_done
     }
