@@ -8,7 +8,8 @@
 //! **Invariants**
 //! - R1. The instruction that may fault is the first of its naked function, and a fault there that
 //!   nobody serves goes on behind it: RDI says how far it came.
-//! - R2. A process's memory is not locked around a copy: its faults take that lock.
+//! - R2. A process's memory is not locked around a copy: its faults take that lock. A copy for which
+//!   no fault is served (`get_present`, `put_present`) may be made under it.
 #![allow(unsafe_code)]
 
 use crate::cpu;
@@ -63,6 +64,13 @@ pub(crate) fn get(into: &mut [u8], at: u64) -> usize {
 }
 /// The same of what is there without any fault being served.
 pub(crate) fn get_present(into: &mut [u8], at: u64) -> usize {
+    without_faults(|| get(into, at))
+}
+/// Copies bytes to the running program, where no fault has to be served for it.
+pub(crate) fn put_present(at: u64, from: &[u8]) -> usize {
+    without_faults(|| put(at, from))
+}
+fn without_faults(copy: impl FnOnce() -> usize) -> usize {
     struct Refuses;
     impl Program for Refuses {
         fn fault(&self, _: Va, _: Access, _: Origin) -> bool {
@@ -76,7 +84,7 @@ pub(crate) fn get_present(into: &mut [u8], at: u64) -> usize {
     let running = cpu::user();
     let program = running.program();
     running.set_program(Some(&REFUSES));
-    let count = get(into, at);
+    let count = copy();
     running.set_program(program);
     count
 }

@@ -10,6 +10,7 @@
 //!   of its bytes in memory before.
 
 use super::channel::Channel;
+use super::parking::Parking;
 use super::{File, World, world};
 use crate::memory::manager;
 use alloc::sync::Arc;
@@ -17,7 +18,6 @@ use alloc::vec::Vec;
 use foliant_files::NodeId;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::ESTALE;
-use spin::Mutex;
 
 /// What a name that is neither a folder nor a link stands for.
 #[derive(Clone)]
@@ -64,12 +64,12 @@ pub(super) trait Link: Send + Sync {
 /// take it.
 pub(super) struct Bytes {
     pub(super) file: File,
-    pub(super) changes: Mutex<()>,
+    pub(super) changes: Parking<()>,
 }
 
 impl Bytes {
     pub(super) fn of(file: File) -> Arc<Bytes> {
-        Arc::new(Bytes { file, changes: Mutex::new(()) })
+        Arc::new(Bytes { file, changes: Parking::new(()) })
     }
 }
 

@@ -344,7 +344,7 @@ fn replace(thread: &Thread, memory: Arc<Held>) {
         *action = Action::default();
     }
     let closed: Vec<Descriptor> = process.descriptors.lock().take_closing();
-    drop(closed);
+    closed.into_iter().for_each(|closed| process.closed(closed));
 }
 
 /// Where a program and its loader are.

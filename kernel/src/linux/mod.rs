@@ -14,6 +14,7 @@
 //! | `exec` | a program's file becomes memory and registers |
 //! | `futex` | waiting for a word to change |
 //! | `opened` | opened files, descriptors |
+//! | `parking` | locks whose waiters park |
 //! | `pidfd` | descriptors of processes |
 //! | `pipe` | pipes |
 //! | `process` | what the threads of a program share, who is whose child |
@@ -23,6 +24,7 @@
 //! | `khugepaged` | what is collapsed from time to time |
 //! | `life` | a thread from its beginning to its end |
 //! | `limits` | what a process may have |
+//! | `locks` | locks of files that programs take |
 //! | `mounts` | which folders are of which file system |
 //! | `names` | names of files that the kernel makes |
 //! | `random` | bytes that nobody foresees |
@@ -63,9 +65,11 @@ mod handlers;
 mod khugepaged;
 mod life;
 mod limits;
+mod locks;
 mod mounts;
 mod names;
 mod opened;
+mod parking;
 mod pidfd;
 mod pipe;
 mod process;

@@ -220,3 +220,14 @@ pub(super) fn show(out: &mut String) -> fmt::Result {
     }
     Ok(())
 }
+/// Writes `/proc/PID/mountinfo`.
+pub(super) fn show_more(out: &mut String) -> fmt::Result {
+    let files = world().files.read();
+    for (nth, mount) in (1..).zip(MOUNTS.read().iter()) {
+        let path = files.path_of(mount.folder).unwrap_or_default();
+        let path = String::from_utf8_lossy(&path).replace(' ', "\\040");
+        let Mount { source, kind, options, .. } = mount;
+        writeln!(out, "{nth} 1 0:{nth} / {path} rw,relatime - {kind} {source} {options}")?;
+    }
+    Ok(())
+}

@@ -8,17 +8,20 @@
 //! - D1. An opened file holds its node: what is unlinked stays until the last descriptor is closed.
 //! - D2. An opened file is dropped with no lock held: it lets go of its node.
 //!
-//! **Locking**: the position's lock is held around a read or write that moves it, as Linux does.
+//! **Locking**: the position's lock is held around a read or write that moves it, as Linux does; it
+//! parks.
 
 use super::channel::{Channel, Events, Waits};
 use super::content::{Bytes, Content, Device, Positioned};
+use super::locks::{self, Owner};
+use super::parking::Parking;
 use super::transfer::Transfer;
 use super::user::Buffer;
 use super::{clock, names, random, world};
 use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use foliant_files::NodeId;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{
@@ -36,19 +39,28 @@ const MOVED_MAX: u64 = i32::MAX as u64 & !4095;
 pub(super) const DESCRIPTORS_MAX: usize = 4096;
 const PIECE: usize = 4096;
 
+/// Files that were opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
 /// An opened file.
 pub(super) struct Opened {
     pub(super) node: NodeId,
     flags: AtomicU32,
-    position: Mutex<u64>,
-    /// What a text was when it was opened.
-    text: Option<Vec<u8>>,
+    position: Parking<u64>,
+    /// What a text was when it was read from its beginning last.
+    text: Mutex<Arc<Vec<u8>>>,
+    /// A number of its own, by which it has locks, and whether it had any.
+    pub(super) number: u64,
+    pub(super) has_locks: AtomicBool,
     /// The channel that it is, closed with it.
     channel: Option<Arc<dyn Channel>>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if *self.has_locks.get_mut() {
+            locks::let_go(self.node.inode(), Owner::Opened(self.number));
+        }
         let closed = self.channel.take();
         drop(closed);
         let gone = world().files.write().let_go(self.node); // D1
@@ -68,8 +80,10 @@ pub(super) enum From {
 impl Opened {
     fn holding(node: NodeId, flags: u32) -> Opened {
         world().files.write().hold(node); // D1
-        let (flags, position) = (AtomicU32::new(flags), Mutex::new(0));
-        Opened { node, flags, position, text: None, channel: None }
+        let (flags, position) = (AtomicU32::new(flags), Parking::new(0));
+        let (text, has_locks) = (Mutex::new(Arc::default()), AtomicBool::new(false));
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        Opened { node, flags, position, text, number, has_locks, channel: None }
     }
     /// Opens a node.
     pub(super) fn of(node: NodeId, flags: u32) -> Result<Arc<Opened>, Errno> {
@@ -77,12 +91,8 @@ impl Opened {
         if flags & O_PATH != 0 || world().files.read().is_folder(node) {
             return Ok(Arc::new(opened));
         }
-        match world().content(node)? {
-            Content::Text(text) if flags & O_ACCMODE != O_WRONLY => {
-                opened.text = Some(text.read()?);
-            }
-            Content::Channel(channel) => opened.channel = Some(channel.open(flags)?),
-            _ => {}
+        if let Content::Channel(channel) = world().content(node)? {
+            opened.channel = Some(channel.open(flags)?);
         }
         Ok(Arc::new(opened))
     }
@@ -148,9 +158,13 @@ impl Opened {
             match &content {
                 Content::Memory(it) => it.file.pread_to(bytes, *offset as i64, put),
                 Content::Packed(packed) => moved(slice(packed, *offset, bytes), put),
-                Content::Text(_) => {
-                    let text = self.text.as_deref().unwrap_or_default();
-                    moved(slice(text, *offset, bytes), put)
+                Content::Text(text) => {
+                    // It stays what it is until it is read from its beginning again.
+                    if *offset == 0 {
+                        *self.text.lock() = Arc::new(text.read()?);
+                    }
+                    let text = self.text.lock().clone();
+                    moved(slice(&text, *offset, bytes), put)
                 }
                 Content::Device(device) => device.read(bytes, put),
                 Content::Positioned(it) => read_at(&**it, *offset, bytes, put),

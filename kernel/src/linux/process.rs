@@ -16,7 +16,8 @@
 use super::clock;
 use super::content::Content;
 use super::limits::{DESCRIPTORS, Limits};
-use super::opened::Descriptors;
+use super::locks::{self, Owner};
+use super::opened::{Descriptor, Descriptors};
 use super::sched::{self, Runs};
 use super::signal::{
     Action, DEFAULT, Ended, IGNORE, Info, Pending, SIGNALS, Waiting, bit, is_harmless,
@@ -121,6 +122,8 @@ pub(super) struct Process {
     /// Group and session.
     pub(super) group: AtomicU32,
     pub(super) session: AtomicU32,
+    /// Whether it had locks of files.
+    pub(super) has_locks: AtomicBool,
     /// What it may have.
     pub(super) limits: Limits,
     /// How gladly it is ended where memory runs out, and the personality that it asked for.
@@ -219,6 +222,7 @@ impl Process {
             signals: Waiting::new(),
             group: AtomicU32::new(id),
             session: AtomicU32::new(id),
+            has_locks: AtomicBool::new(false),
             limits,
             badness: AtomicI32::new(0),
             personality: AtomicU32::new(0),
@@ -423,10 +427,17 @@ impl Process {
         self.alone.wake();
         is_last
     }
+    /// A descriptor was closed: with it go all locks that the process has of its file.
+    pub(super) fn closed(&self, descriptor: Descriptor) {
+        if self.has_locks.load(Ordering::Acquire) {
+            locks::let_go(descriptor.opened.node.inode(), Owner::Process(self.id));
+        }
+        drop(descriptor);
+    }
     /// Gives back what it has, when its last thread has ended.
     pub(super) fn give_back(&self) {
         let closed = self.descriptors.lock().take_all();
-        drop(closed);
+        closed.into_iter().for_each(|closed| self.closed(closed));
         self.give_memory_back();
         let gone = world().files.write().let_go(self.folder());
         drop(gone);

@@ -31,6 +31,7 @@ use crate::running::Origin;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::ops::Deref;
 use foliant_linux::{Answer, Errno, Told, Userfaultfd};
 use foliant_units::{Va, VaRange};
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ESRCH};
@@ -49,8 +50,11 @@ const MESSAGE: usize = 32;
 /// Nanoseconds after which a copy looks again whether its process ends.
 const LOOK: u64 = 1_000_000;
 
-/// A descriptor.
-pub(super) struct Userfault {
+/// A descriptor. It is closed when it is dropped, whoever waits.
+pub(super) struct Userfault(Arc<Shared>);
+
+/// What a descriptor and those that wait for it have in common.
+pub(super) struct Shared {
     /// The memory that it is of (W1).
     memory: Weak<Held>,
     id: u64,
@@ -81,11 +85,18 @@ struct Taken {
     is_woken: bool,
 }
 
+impl Deref for Userfault {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
 impl Userfault {
     /// A descriptor of this memory.
     pub(super) fn of(memory: &Arc<Held>, flags: u32) -> Result<Arc<Userfault>, Errno> {
         let fd = memory.with_alone(|memory| memory.userfaultfd(flags))?;
-        let made = Arc::new(Userfault {
+        let made = Arc::new(Shared {
             memory: Arc::downgrade(memory),
             id: fd.id(),
             is_for_programs: flags & UFFD_USER_MODE_ONLY != 0,
@@ -95,10 +106,13 @@ impl Userfault {
             readers: Waiters::new(),
             takers: Waiters::new(),
         });
-        let own: Weak<Userfault> = Arc::downgrade(&made);
+        let own: Weak<Shared> = Arc::downgrade(&made);
         memory.note_handler(made.id, own);
-        Ok(made)
+        Ok(Arc::new(Userfault(made)))
     }
+}
+
+impl Shared {
     fn memory(&self) -> Result<Arc<Held>, Errno> {
         self.memory.upgrade().ok_or(Errno(ESRCH))
     }
@@ -210,7 +224,7 @@ impl Drop for Userfault {
     }
 }
 
-impl Handles for Userfault {
+impl Handles for Shared {
     fn wait(&self, told: &Told, origin: Origin) -> Result<(), Cut> {
         if origin == Origin::Kernel && self.is_for_programs {
             return Err(Cut::Signal);

@@ -2,7 +2,7 @@
 
 use super::super::content::{Content, Device};
 use super::super::opened::{DESCRIPTORS_MAX, Descriptor, From, Opened};
-use super::super::pipe::Pipe;
+use super::super::pipe::{self, Pipe};
 use super::super::process::Member;
 use super::super::signal::Info;
 use super::super::thread::Thread;
@@ -10,9 +10,12 @@ use super::super::transfer::Transfer;
 use super::super::user::Buffer;
 use super::super::{clock, names, user, world};
 use super::Answer;
-use super::numbers::{CLOSE_RANGE_CLOEXEC, USERFAULTFD_IOC_NEW};
+use super::numbers::{
+    CLOSE_RANGE_CLOEXEC, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, USERFAULTFD_IOC_NEW,
+};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use foliant_files::{Last, NodeId};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
@@ -131,6 +134,21 @@ pub(super) fn writev(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answ
         }),
     }
 }
+/// Pages of the program become bytes of a pipe, or come from there: copies, of which the program
+/// may not count on being any other.
+pub(super) fn vmsplice(thread: &Arc<Thread>, [number, at, count, flags, ..]: Six) -> Answer {
+    const KNOWN: u64 = 15; // move, do not wait, more comes, a gift
+    let opened = opened(thread, number)?;
+    if flags & !KNOWN != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let channel: &dyn Any = &**opened.channel().ok_or(Errno(EBADF))?;
+    match () {
+        () if !channel.is::<pipe::End>() => Err(Errno(EBADF)),
+        () if opened.may_write() => writev(thread, [number, at, count, 0, 0, 0]),
+        () => readv(thread, [number, at, count, 0, 0, 0]),
+    }
+}
 pub(super) fn preadv(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
     each_buffer(buffers(at, count)?, Some(from), |from, buffer| opened.read(from, buffer))
@@ -162,10 +180,6 @@ pub(super) fn fadvise64(thread: &Arc<Thread>, [number, _, _, advice, ..]: Six) -
         _ if advice > 5 => Err(Errno(EINVAL)),
         _ => Ok(0),
     }
-}
-/// Locks of files are not kept: everybody gets every one.
-pub(super) fn flock(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
-    opened(thread, number).map(|_| 0)
 }
 
 /// Gives a file another length.
@@ -212,7 +226,7 @@ pub(super) fn fallocate(thread: &Arc<Thread>, [number, mode, from, bytes, ..]: S
 
 pub(super) fn close(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
     let closed = thread.process.descriptors.lock().take(number)?;
-    drop(closed);
+    thread.process.closed(closed);
     Ok(0)
 }
 pub(super) fn close_range(thread: &Arc<Thread>, [first, last, flags, ..]: Six) -> Answer {
@@ -230,7 +244,7 @@ pub(super) fn close_range(thread: &Arc<Thread>, [first, last, flags, ..]: Six) -
         }
         let closed = all.take(number);
         drop(all);
-        drop(closed);
+        closed.into_iter().for_each(|closed| thread.process.closed(closed));
     }
     Ok(0)
 }
@@ -257,7 +271,7 @@ pub(super) fn dup3(thread: &Arc<Thread>, [number, to, flags, ..]: Six) -> Answer
     let opened = all.get(number)?.opened.clone();
     let closed = all.set(to, Some(Descriptor { opened, closes: flags != 0 }));
     drop(all);
-    drop(closed);
+    closed.into_iter().for_each(|closed| thread.process.closed(closed));
     Ok(to as u64)
 }
 
@@ -286,7 +300,11 @@ pub(super) fn fcntl(thread: &Arc<Thread>, [number, command, argument, ..]: Six) 
             it.opened.set_flags(kept | argument as u32 & changes);
             Ok(0)
         }
-        F_SETLK | F_SETLKW | F_GETLK => Ok(0),
+        F_SETLK | F_SETLKW | F_GETLK | F_OFD_SETLK | F_OFD_SETLKW | F_OFD_GETLK => {
+            let opened = it.opened.clone();
+            drop(all);
+            super::locks::ranges(thread, &opened, command as u32, argument)
+        }
         command @ (F_ADD_SEALS | F_GET_SEALS) => {
             let opened = it.opened.clone();
             drop(all);

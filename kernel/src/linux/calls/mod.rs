@@ -11,6 +11,7 @@ mod bytes;
 mod facts;
 mod limits;
 mod listed;
+mod locks;
 mod memory;
 mod mounts;
 mod numbers;
@@ -92,7 +93,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_fallocate => bytes::fallocate,
         __NR_fcntl => bytes::fcntl,
         __NR_fdatasync | __NR_fsync => bytes::fsync,
-        __NR_flock => bytes::flock,
+        __NR_flock => locks::flock,
         __NR_ftruncate => bytes::ftruncate,
         __NR_ioctl => bytes::ioctl,
         __NR_lseek => bytes::lseek,
@@ -107,6 +108,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_sync => bytes::sync,
         __NR_truncate => bytes::truncate,
         __NR_write => bytes::write,
+        __NR_vmsplice => bytes::vmsplice,
         __NR_writev => bytes::writev,
 
         __NR_poll => poll::poll,

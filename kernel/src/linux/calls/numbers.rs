@@ -1,5 +1,5 @@
 //! Numbers of Linux that `linux-raw-sys` does not have: of `asm/prctl.h`, `linux/close_range.h`,
-//! `linux/ipc.h`, `linux/shm.h` and `linux/userfaultfd.h`.
+//! `linux/fcntl.h`, `linux/ipc.h`, `linux/shm.h` and `linux/userfaultfd.h`.
 
 pub(super) const ARCH_SET_GS: u32 = 0x1001;
 pub(super) const ARCH_SET_FS: u32 = 0x1002;
@@ -7,6 +7,10 @@ pub(super) const ARCH_GET_FS: u32 = 0x1003;
 pub(super) const ARCH_GET_GS: u32 = 0x1004;
 
 pub(super) const CLOSE_RANGE_CLOEXEC: u32 = 1 << 2;
+
+pub(super) const F_OFD_GETLK: u32 = 36;
+pub(super) const F_OFD_SETLK: u32 = 37;
+pub(super) const F_OFD_SETLKW: u32 = 38;
 
 pub(super) const IPC_INFO: u32 = 3;
 pub(super) const SHM_STAT: u32 = 13;

@@ -35,6 +35,7 @@ enum Own {
     Environ,
     Limits,
     Maps,
+    Mountinfo,
     Mounts,
     OomScoreAdj,
     Personality,
@@ -46,7 +47,7 @@ enum Own {
 }
 
 impl Own {
-    const ALL: [(&'static str, u32, Own); 15] = [
+    const ALL: [(&'static str, u32, Own); 16] = [
         ("auxv", READ, Own::Auxv),
         ("clear_refs", WRITTEN, Own::ClearRefs),
         ("cmdline", READ, Own::Cmdline),
@@ -54,6 +55,7 @@ impl Own {
         ("environ", READ, Own::Environ),
         ("limits", READ, Own::Limits),
         ("maps", READ, Own::Maps),
+        ("mountinfo", READ, Own::Mountinfo),
         ("mounts", READ, Own::Mounts),
         ("oom_score_adj", BOTH, Own::OomScoreAdj),
         ("personality", READ, Own::Personality),
@@ -165,10 +167,12 @@ impl Positioned for Bytes {
         1
     }
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
-        remote::get(&memory(&self.0)?, into, offset).map_err(|_| Errno(linux_raw_sys::errno::EIO))
+        remote::get_anyway(&memory(&self.0)?, into, offset)
+            .map_err(|_| Errno(linux_raw_sys::errno::EIO))
     }
     fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Errno> {
-        remote::put(&memory(&self.0)?, offset, from).map_err(|_| Errno(linux_raw_sys::errno::EIO))
+        remote::put_anyway(&memory(&self.0)?, offset, from)
+            .map_err(|_| Errno(linux_raw_sys::errno::EIO))
     }
 }
 
@@ -196,6 +200,7 @@ impl Text for About {
             Own::Environ => Ok(ended_by_zeros(&image().environment)),
             Own::Limits => written(|out| limits::show(&process.limits.all(), out)),
             Own::Maps => about(|memory, out| memory.maps(out)),
+            Own::Mountinfo => written(mounts::show_more),
             Own::Mounts => written(mounts::show),
             Own::OomScoreAdj => {
                 written(|out| writeln!(out, "{}", process.badness.load(Ordering::Relaxed)))
