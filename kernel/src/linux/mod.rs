@@ -11,6 +11,8 @@
 //! | `calls` | the table of calls, one file for each kind |
 //! | `channel` | what is read and written without positions, and waited for |
 //! | `content` | what is behind a file's name |
+//! | `epoll` | descriptors that tell which of others are ready |
+//! | `eventfd` | counters |
 //! | `exec` | a program's file becomes memory and registers |
 //! | `futex` | waiting for a word to change |
 //! | `opened` | opened files, descriptors |
@@ -26,6 +28,9 @@
 //! | `streams` | the lines to whoever started the program |
 //! | `texts` | files of `/proc` and `/sys` |
 //! | `thread` | registers, ring 3 and back |
+//! | `timer` | who is told when a time has come |
+//! | `timerfd` | timers that are descriptors |
+//! | `timers` | timers that signal |
 //! | `transfer` | the bytes that a call moves |
 //! | `user` | what a call takes from its program's memory, and puts there |
 //! | `waiters` | waiting for something to change |
@@ -43,10 +48,12 @@
 //! names of files are kept (`foliant-files`).
 
 mod calls;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+#[expect(dead_code, reason = "sockets come next")]
 mod channel;
 mod clock;
 mod content;
+mod epoll;
+mod eventfd;
 mod exec;
 mod futex;
 mod handlers;
@@ -55,7 +62,7 @@ mod names;
 mod opened;
 mod pipe;
 mod process;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+#[expect(dead_code, reason = "sockets come next")]
 mod queue;
 mod random;
 mod sched;
@@ -63,11 +70,13 @@ mod signal;
 mod streams;
 mod texts;
 mod thread;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+mod timer;
+mod timerfd;
+mod timers;
+#[expect(dead_code, reason = "sockets come next")]
 mod transfer;
 mod unpack;
 mod user;
-#[expect(dead_code, reason = "sockets and epoll come next")]
 mod waiters;
 
 use crate::memory::{Format, Machine, manager};

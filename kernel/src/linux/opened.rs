@@ -86,7 +86,6 @@ impl Opened {
         }
         Ok(Arc::new(opened))
     }
-    #[expect(dead_code, reason = "sockets and epoll come next")]
     /// Opens a channel that has no name; a node's mode says what kind of file it is.
     pub(super) fn of_channel(channel: Arc<dyn Channel>, mode: u32, flags: u32) -> Arc<Opened> {
         let content = Content::Channel(channel.clone());

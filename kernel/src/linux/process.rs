@@ -19,6 +19,7 @@ use super::sched::{self, Runs};
 use super::signal::{
     Action, DEFAULT, Ended, IGNORE, Info, Pending, SIGNALS, Waiting, bit, is_harmless,
 };
+use super::timers::{Target, Timers};
 use super::waiters::Waiters;
 use super::{Memory, world};
 use alloc::collections::BTreeMap;
@@ -79,6 +80,8 @@ pub(super) struct Process {
     pub(super) actions: Mutex<[Action; SIGNALS as usize]>,
     /// Signals for any of its threads.
     pub(super) signals: Waiting,
+    /// Timers that signal it.
+    pub(super) timers: Timers,
     /// Group and session.
     pub(super) group: AtomicU32,
     pub(super) session: AtomicU32,
@@ -101,6 +104,8 @@ pub(super) trait Member: Runs {
     fn signals(&self) -> &Pending;
     /// Makes it go on no more.
     fn end(&self);
+    /// Itself, for timers.
+    fn target(self: Arc<Self>) -> Weak<dyn Target>;
 }
 
 /// The program that a process runs.
@@ -160,6 +165,7 @@ impl Process {
             image: Mutex::new(Image::default()),
             actions: Mutex::new([Action::default(); SIGNALS as usize]),
             signals: Waiting::new(),
+            timers: Timers::new(),
             group: AtomicU32::new(id),
             session: AtomicU32::new(id),
             ended: Mutex::new(None),
@@ -324,6 +330,7 @@ impl Process {
     }
     /// Gives back what it has, when its last thread has ended.
     pub(super) fn give_back(&self) {
+        self.timers.clear();
         let closed = self.descriptors.lock().take_all();
         drop(closed);
         self.give_memory_back();
@@ -412,5 +419,14 @@ impl Process {
     /// Permissions of a new file that asks for these.
     pub(super) fn masked(&self, mode: u32) -> u32 {
         mode & 0o7777 & !self.mask.load(Ordering::Relaxed)
+    }
+}
+
+impl Target for Process {
+    fn has(&self, number: u32) -> bool {
+        self.signals.set() & bit(number) != 0
+    }
+    fn tell(&self, info: Info) {
+        self.send(info);
     }
 }

@@ -10,14 +10,15 @@
 
 use super::process::{Member, Process};
 use super::sched::{Runs, STACK, Scheduled};
-use super::signal::{Pending, SIGNALS, bit};
+use super::signal::{Info, Pending, SIGNALS, bit};
+use super::timers::Target;
 use crate::cpu::{self, USER_CODE, USER_DATA};
 use crate::frame::{Floats, Frame};
 use crate::heap;
 use crate::memory::manager;
 use crate::port::write_msr;
 use crate::running::Program;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -247,6 +248,19 @@ impl Member for Thread {
     }
     fn end(&self) {
         self.ends.store(true, Ordering::Release);
+    }
+    fn target(self: Arc<Thread>) -> Weak<dyn Target> {
+        Arc::downgrade(&self) as _
+    }
+}
+
+impl Target for Thread {
+    fn has(&self, number: u32) -> bool {
+        self.signals.own.set() & bit(number) != 0
+    }
+    fn tell(&self, info: Info) {
+        self.signals.own.put(info);
+        self.process.call_threads();
     }
 }
 
