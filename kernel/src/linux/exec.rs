@@ -343,6 +343,7 @@ fn replace(thread: &Thread, memory: Arc<Held>) {
     for action in process.actions.lock().iter_mut().filter(|action| action.handler > 1) {
         *action = Action::default();
     }
+    process.timers.clear_made();
     let closed: Vec<Descriptor> = process.descriptors.lock().take_closing();
     closed.into_iter().for_each(|closed| process.closed(closed));
 }

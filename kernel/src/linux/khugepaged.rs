@@ -12,7 +12,7 @@ use super::sched::{self, Alarm, Due};
 use super::{clock, process};
 use crate::memory::manager;
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use foliant::space::SpaceId;
 use foliant_linux::{Errno, Khugepaged};
@@ -25,6 +25,8 @@ const SLEEPS: &str = "_sleep_millisecs";
 
 static OWN: Once<Mutex<Khugepaged>> = Once::new();
 static NEXT: Mutex<Option<Due>> = Mutex::new(None);
+/// What rings.
+static GO: Once<Arc<Go>> = Once::new();
 
 fn own() -> &'static Mutex<Khugepaged> {
     OWN.call_once(|| Mutex::new(Khugepaged::default()))
@@ -49,7 +51,9 @@ impl Alarm for Go {
 
 /// Has it go in so many nanoseconds, and not before.
 fn again_in(nanos: u64) {
-    let due = sched::ring_at(clock::uptime().saturating_add(nanos), Arc::new(Go));
+    let go: &Arc<Go> = GO.call_once(|| Arc::new(Go));
+    let alarm: Weak<dyn Alarm> = Arc::<Go>::downgrade(go);
+    let due = sched::ring_at(clock::uptime().saturating_add(nanos), alarm);
     let before = NEXT.lock().replace(due);
     if let Some(before) = before {
         sched::put_off(before);

@@ -11,6 +11,8 @@
 //! | `calls` | the table of calls, one file for each kind |
 //! | `channel` | what is read and written without positions, and waited for |
 //! | `content` | what is behind a file's name |
+//! | `epoll` | descriptors that tell which of others are ready |
+//! | `eventfd` | counters |
 //! | `exec` | a program's file becomes memory and registers |
 //! | `futex` | waiting for a word to change |
 //! | `opened` | opened files, descriptors |
@@ -34,6 +36,9 @@
 //! | `streams` | the lines to whoever started the program |
 //! | `texts` | files of `/proc` and `/sys` |
 //! | `thread` | registers, ring 3 and back |
+//! | `timer` | who is told when a time has come |
+//! | `timerfd` | timers that are descriptors |
+//! | `timers` | timers that signal |
 //! | `transfer` | the bytes that a call moves |
 //! | `trivia` | names of the machine |
 //! | `turns` | what a thread had of CPUs, and what it wishes for |
@@ -55,10 +60,12 @@
 //! names of files are kept (`foliant-files`).
 
 mod calls;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+#[expect(dead_code, reason = "sockets come next")]
 mod channel;
 mod clock;
 mod content;
+mod epoll;
+mod eventfd;
 mod exec;
 mod futex;
 mod handlers;
@@ -73,7 +80,7 @@ mod parking;
 mod pidfd;
 mod pipe;
 mod process;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+#[expect(dead_code, reason = "sockets come next")]
 mod queue;
 mod random;
 mod remote;
@@ -83,7 +90,10 @@ mod signal;
 mod streams;
 mod texts;
 mod thread;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+mod timer;
+mod timerfd;
+mod timers;
+#[expect(dead_code, reason = "sockets come next")]
 mod transfer;
 mod trivia;
 mod turns;
@@ -91,7 +101,6 @@ mod unpack;
 mod usage;
 mod user;
 mod userfault;
-#[expect(dead_code, reason = "sockets and epoll come next")]
 mod waiters;
 
 use crate::memory::{Format, Machine, manager};

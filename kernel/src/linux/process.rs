@@ -22,6 +22,7 @@ use super::sched::{self, Runs};
 use super::signal::{
     Action, DEFAULT, Ended, IGNORE, Info, Pending, SIGNALS, Waiting, bit, is_harmless,
 };
+use super::timers::{Target, Timers};
 use super::usage::Usage;
 use super::waiters::{Cut, Waiters};
 use super::{Memory, world};
@@ -119,6 +120,8 @@ pub(super) struct Process {
     pub(super) actions: Mutex<[Action; SIGNALS as usize]>,
     /// Signals for any of its threads.
     pub(super) signals: Waiting,
+    /// Timers that signal it.
+    pub(super) timers: Timers,
     /// Group and session.
     pub(super) group: AtomicU32,
     pub(super) session: AtomicU32,
@@ -157,6 +160,8 @@ pub(super) trait Member: Runs {
     fn usage(&self) -> Usage;
     /// Makes it go on no more.
     fn end(&self);
+    /// Itself, for timers.
+    fn target(self: Arc<Self>) -> Weak<dyn Target>;
 }
 
 /// The program that a process runs.
@@ -220,6 +225,7 @@ impl Process {
             image: Mutex::new(Image::default()),
             actions: Mutex::new([Action::default(); SIGNALS as usize]),
             signals: Waiting::new(),
+            timers: Timers::new(),
             group: AtomicU32::new(id),
             session: AtomicU32::new(id),
             has_locks: AtomicBool::new(false),
@@ -436,6 +442,7 @@ impl Process {
     }
     /// Gives back what it has, when its last thread has ended.
     pub(super) fn give_back(&self) {
+        self.timers.clear();
         let closed = self.descriptors.lock().take_all();
         closed.into_iter().for_each(|closed| self.closed(closed));
         self.give_memory_back();
@@ -528,5 +535,14 @@ impl Process {
     /// Permissions of a new file that asks for these.
     pub(super) fn masked(&self, mode: u32) -> u32 {
         mode & 0o7777 & !self.mask.load(Ordering::Relaxed)
+    }
+}
+
+impl Target for Process {
+    fn has(&self, number: u32) -> bool {
+        self.signals.set() & bit(number) != 0
+    }
+    fn tell(&self, info: Info) {
+        self.send(info);
     }
 }

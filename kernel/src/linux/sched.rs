@@ -28,7 +28,7 @@ use super::turns::{Turns, Wishes};
 use crate::memory::{CPUS_MAX, manager};
 use crate::{apic, cpu, port, smp};
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -38,6 +38,8 @@ use spin::Mutex;
 
 /// Nanoseconds that a thread runs while others want to.
 const TURN: u64 = 10_000_000;
+/// Nanoseconds that it runs at least, whatever is to be done.
+const TURN_MIN: u64 = 20_000;
 /// A CPU without work looks after so many nanoseconds at the latest.
 const LOOK: u64 = 100_000_000;
 /// A thread's stack in the kernel.
@@ -109,8 +111,8 @@ pub(super) type Due = (u64, u64);
 enum Sleeper {
     /// It is woken.
     Thread(Arc<dyn Runs>),
-    /// It rings.
-    Alarm(Arc<dyn Alarm>),
+    /// It rings, if it is still there.
+    Alarm(Weak<dyn Alarm>),
 }
 
 /// Why a thread left its stack.
@@ -301,7 +303,7 @@ pub(super) fn give_way() {
 /// Has the running thread interrupted when its turn is over, or when something is to be done.
 fn interrupt_in_turn() {
     let due = FIRST.load(Ordering::Acquire).saturating_sub(clock::uptime());
-    smp::interrupt_in(TURN.min(due));
+    smp::interrupt_in(due.clamp(TURN_MIN, TURN));
 }
 
 /// Waits to be woken, or until a time. Something else may wake it as well.
@@ -318,7 +320,7 @@ fn list(at: u64, sleeper: Sleeper) -> Due {
     due
 }
 /// Has an alarm ring at a time.
-pub(super) fn ring_at(at: u64, alarm: Arc<dyn Alarm>) -> Due {
+pub(super) fn ring_at(at: u64, alarm: Weak<dyn Alarm>) -> Due {
     let due = list(at, Sleeper::Alarm(alarm));
     interrupt_in_turn();
     due
@@ -349,7 +351,11 @@ fn wake_sleepers() -> u64 {
     for sleeper in due {
         match sleeper {
             Sleeper::Thread(thread) => wake(thread),
-            Sleeper::Alarm(alarm) => alarm.ring(),
+            Sleeper::Alarm(alarm) => {
+                if let Some(alarm) = alarm.upgrade() {
+                    alarm.ring();
+                }
+            }
         }
     }
     FIRST.load(Ordering::Acquire)

@@ -11,7 +11,8 @@
 use super::clock;
 use super::process::{Member, Process};
 use super::sched::{Runs, STACK, Scheduled};
-use super::signal::{Pending, SIGNALS, bit};
+use super::signal::{Info, Pending, SIGNALS, bit};
+use super::timers::Target;
 use super::usage::Usage;
 use crate::cpu::{self, USER_CODE, USER_DATA};
 use crate::frame::{Floats, Frame};
@@ -19,7 +20,7 @@ use crate::heap;
 use crate::memory::manager;
 use crate::port::write_msr;
 use crate::running::{Origin, Program};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -261,6 +262,19 @@ impl Member for Thread {
     }
     fn end(&self) {
         self.ends.store(true, Ordering::Release);
+    }
+    fn target(self: Arc<Thread>) -> Weak<dyn Target> {
+        Arc::downgrade(&self) as _
+    }
+}
+
+impl Target for Thread {
+    fn has(&self, number: u32) -> bool {
+        self.signals.own.set() & bit(number) != 0
+    }
+    fn tell(&self, info: Info) {
+        self.signals.own.put(info);
+        self.process.call_threads();
     }
 }
 

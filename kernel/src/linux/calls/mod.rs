@@ -8,6 +8,7 @@
 //! **Not here**: what memory calls mean (`foliant-linux`).
 
 mod bytes;
+mod events;
 mod facts;
 mod limits;
 mod listed;
@@ -24,6 +25,7 @@ mod shared;
 mod signals;
 mod system;
 mod time;
+mod timers;
 
 use super::signal::CUT;
 use super::thread::Thread;
@@ -110,6 +112,27 @@ fn find(number: u32) -> Option<Call> {
         __NR_write => bytes::write,
         __NR_vmsplice => bytes::vmsplice,
         __NR_writev => bytes::writev,
+
+        __NR_epoll_create => events::epoll_create,
+        __NR_epoll_create1 => events::epoll_create1,
+        __NR_epoll_ctl => events::epoll_ctl,
+        __NR_epoll_pwait => events::epoll_pwait,
+        __NR_epoll_pwait2 => events::epoll_pwait2,
+        __NR_epoll_wait => events::epoll_wait,
+        __NR_eventfd => events::eventfd,
+        __NR_eventfd2 => events::eventfd2,
+        __NR_timerfd_create => events::timerfd_create,
+        __NR_timerfd_gettime => events::timerfd_gettime,
+        __NR_timerfd_settime => events::timerfd_settime,
+
+        __NR_alarm => timers::alarm,
+        __NR_getitimer => timers::getitimer,
+        __NR_setitimer => timers::setitimer,
+        __NR_timer_create => timers::timer_create,
+        __NR_timer_delete => timers::timer_delete,
+        __NR_timer_getoverrun => timers::timer_getoverrun,
+        __NR_timer_gettime => timers::timer_gettime,
+        __NR_timer_settime => timers::timer_settime,
 
         __NR_poll => poll::poll,
         __NR_ppoll => poll::ppoll,
@@ -267,6 +290,11 @@ fn makes(number: u32) -> bool {
         __NR_clone
             | __NR_clone3
             | __NR_creat
+            | __NR_epoll_create
+            | __NR_epoll_create1
+            | __NR_epoll_ctl
+            | __NR_eventfd
+            | __NR_eventfd2
             | __NR_execve
             | __NR_fork
             | __NR_link
@@ -286,6 +314,8 @@ fn makes(number: u32) -> bool {
             | __NR_shmget
             | __NR_symlink
             | __NR_symlinkat
+            | __NR_timer_create
+            | __NR_timerfd_create
             | __NR_userfaultfd
             | __NR_vfork
     )

@@ -2,15 +2,16 @@
 
 use super::super::process::{self, Member};
 use super::super::thread::Thread;
+use super::super::timer::{Clock, Setting};
 use super::super::{clock, user, waiters};
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EINTR, EINVAL};
 use linux_raw_sys::general::{
-    __kernel_timespec, CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE,
-    CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME, CLOCK_REALTIME_COARSE,
-    CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID, TIMER_ABSTIME, timeval,
+    __kernel_itimerspec, __kernel_timespec, CLOCK_BOOTTIME, CLOCK_MONOTONIC,
+    CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME,
+    CLOCK_REALTIME_COARSE, CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID, TIMER_ABSTIME, timeval,
 };
 
 type Six = [u64; 6];
@@ -106,6 +107,35 @@ pub(super) fn times(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
         user::put(at, &all.map(|nanos| nanos / TICK))?;
     }
     Ok(clock::uptime() / TICK)
+}
+
+/// What a program sets a timer to: relative to now, or to a time of a clock.
+pub(super) fn setting(
+    it: &__kernel_itimerspec,
+    clock: Clock,
+    is_absolute: bool,
+) -> Result<Setting, Errno> {
+    let (value, period) = (nanos(&it.it_value)?, nanos(&it.it_interval)?);
+    let next = match (value, is_absolute, clock) {
+        (0, ..) => None,
+        (value, false, _) => Some(clock::uptime().saturating_add(value)),
+        (value, true, Clock::Uptime) => Some(value),
+        (value, true, Clock::Calendar) => Some(value.saturating_sub(clock::epoch() * SECOND)),
+    };
+    Ok(Setting { next, period })
+}
+/// What a program is told that a timer is set to.
+pub(super) fn told(it: Setting) -> __kernel_itimerspec {
+    let left = it.next.map_or(0, |next| next.saturating_sub(clock::uptime()).max(1));
+    __kernel_itimerspec { it_interval: timespec(it.period), it_value: timespec(left) }
+}
+/// The clock of a number, for timers.
+pub(super) fn clock_of(number: u64) -> Result<Clock, Errno> {
+    match number as u32 {
+        CLOCK_REALTIME | CLOCK_TAI => Ok(Clock::Calendar),
+        CLOCK_MONOTONIC | CLOCK_BOOTTIME => Ok(Clock::Uptime),
+        _ => Err(Errno(EINVAL)),
+    }
 }
 
 /// Waits until a time, or a signal; what is left then goes to `left`.
