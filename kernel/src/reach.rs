@@ -8,11 +8,16 @@
 //! **Invariants**
 //! - R1. The instruction that may fault is the first of its naked function, and a fault there that
 //!   nobody serves goes on behind it: RDI says how far it came.
-//! - R2. A process's memory is not locked around a copy: its faults take that lock.
+//! - R2. A process's memory is not locked around a copy: its faults take that lock. A copy for which
+//!   no fault is served (`get_present`, `put_present`) may be made under it.
 #![allow(unsafe_code)]
 
 use crate::cpu;
+use crate::frame::{Floats, Frame};
+use crate::running::{Origin, Program};
 use core::arch::naked_asm;
+use foliant::fault::Access;
+use foliant_units::Va;
 
 /// Where a page fault at `rip` inside a copy continues.
 pub(crate) fn recover(rip: u64) -> Option<u64> {
@@ -56,6 +61,32 @@ fn within(at: u64, count: usize) -> usize {
 /// Copies bytes of the running program; says how many were within reach.
 pub(crate) fn get(into: &mut [u8], at: u64) -> usize {
     copy(into.as_mut_ptr() as u64, at, within(at, into.len()))
+}
+/// The same of what is there without any fault being served.
+pub(crate) fn get_present(into: &mut [u8], at: u64) -> usize {
+    without_faults(|| get(into, at))
+}
+/// Copies bytes to the running program, where no fault has to be served for it.
+pub(crate) fn put_present(at: u64, from: &[u8]) -> usize {
+    without_faults(|| put(at, from))
+}
+fn without_faults(copy: impl FnOnce() -> usize) -> usize {
+    struct Refuses;
+    impl Program for Refuses {
+        fn fault(&self, _: Va, _: Access, _: Origin) -> bool {
+            false
+        }
+        fn leave(&self, _: &Frame, _: &Floats) {
+            unreachable!("ring 3 does not run in the middle of a copy");
+        }
+    }
+    static REFUSES: Refuses = Refuses;
+    let running = cpu::user();
+    let program = running.program();
+    running.set_program(Some(&REFUSES));
+    let count = copy();
+    running.set_program(program);
+    count
 }
 /// Copies bytes to the running program; says how many were within reach.
 pub(crate) fn put(at: u64, from: &[u8]) -> usize {

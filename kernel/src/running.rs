@@ -31,11 +31,20 @@ impl fmt::Display for Stop {
 /// The vector in the frame of a program's call.
 pub(crate) const CALL: u64 = 0x100;
 
+/// Who made an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// Ring 3.
+    Program,
+    /// A copy of the kernel's (`reach`).
+    Kernel,
+}
+
 /// A program that answers for itself: its faults, and what becomes of it when it leaves ring 3.
 pub(crate) trait Program {
     /// Sees to it that an access of the user half can be made again; false where it cannot. The
     /// program keeps why.
-    fn fault(&self, va: Va, access: Access) -> bool;
+    fn fault(&self, va: Va, access: Access, origin: Origin) -> bool;
     /// Keeps the registers with which ring 3 was left, and by which vector.
     fn leave(&self, frame: &Frame, floats: &Floats);
 }

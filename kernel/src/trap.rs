@@ -30,7 +30,7 @@ use crate::cpu::{self, KERNEL_CODE, KERNEL_DATA};
 use crate::frame::{Floats, Frame};
 use crate::memory::machine;
 use crate::port::{self, fault_address};
-use crate::running::{CALL, Program, Stop, is_served};
+use crate::running::{CALL, Origin, Program, Stop, is_served};
 use crate::{gates, reach, smp, storm};
 use core::arch::global_asm;
 use foliant::fault::Access;
@@ -246,7 +246,8 @@ fn program_fault(frame: &mut Frame, program: &dyn Program) {
         if frame.rflags & INTERRUPTS != 0 {
             port::enable(); // T1
         }
-        let is_served = program.fault(va, frame.access());
+        let origin = if frame.is_users() { Origin::Program } else { Origin::Kernel };
+        let is_served = program.fault(va, frame.access(), origin);
         port::disable();
         if is_served {
             return;

@@ -71,6 +71,11 @@ impl<C> Files<C> {
         Some(self.folder(folder)?.parent)
     }
 
+    /// A folder that a node has a name in. A node without a name is in none.
+    pub fn folder_of(&self, node: NodeId) -> Option<NodeId> {
+        Some(self.node(node)?.seats.any()?.0)
+    }
+
     /// A path from the root to a node, by any of its names: what `getcwd` tells, or a link of
     /// `/proc`. A node without a name has none, nor has one that is gone.
     pub fn path_of(&self, node: NodeId) -> Option<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! `madvise`.
 
 use crate::errno::Errno;
-use crate::pages::{is_aligned, page_align};
+use crate::pages::{PAGE, is_aligned, page_align, range};
 use crate::place::HUGE;
 use crate::process::Process;
 use crate::vma::{Family, Marks, Tag, Vma};
@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use foliant::compact::CollapseError;
 use foliant::manager::CollapseLimits;
 use foliant::space::{Advice, Flags, RangeError};
-use foliant::table::Paging;
+use foliant::table::{Found, Paging};
 use foliant_machine::Machine;
-use foliant_units::{Order, Va, VaRange};
+use foliant_units::{Level, Order, Va, VaRange};
 use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     MADV_COLD, MADV_COLLAPSE, MADV_DODUMP, MADV_DOFORK, MADV_DONTDUMP, MADV_DONTFORK,
@@ -176,11 +176,32 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         view.file.punch(view.offset(part.start().get()), view.offset(part.end().get()))
     }
 
+    /// Takes large leaves apart that lie over an end of a part: there Linux makes two vmas of one,
+    /// and what is one again later has small entries still.
+    fn cut_leaves(&self, vma: &Vma, part: VaRange) -> Result<(), Errno> {
+        if vma.is_huge() {
+            return Ok(());
+        }
+        for end in [part.start(), part.end()].map(|end| end.get()) {
+            let is_inside = vma.start() < end && end < vma.end();
+            let page = range(end, end + PAGE);
+            let lies_over = |found: Found| found.va.get() < end && found.level > Level::BASE;
+            let is_cut = is_inside
+                && self.mm.with_leaves(self.space, page, |mut leaves| leaves.any(lies_over))
+                    == Some(true);
+            if is_cut {
+                // A change of one page of a leaf takes it apart. There is no guard to take out.
+                self.mm.advise(self.space, page, Advice::GuardRemove)?;
+            }
+        }
+        Ok(())
+    }
     /// Gives a part of a vma other marks.
     pub(crate) fn mark(&mut self, vma: &Vma, part: VaRange, marks: Marks) -> Result<(), Errno> {
         if marks == vma.tag.marks {
             return Ok(());
         }
+        self.cut_leaves(vma, part)?;
         self.retag(part, vma.flags, Tag { marks, ..vma.tag })?;
         self.join_part(vma, part);
         Ok(())
@@ -195,6 +216,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if flags == vma.flags {
             return Ok(());
         }
+        self.cut_leaves(vma, part)?;
         let tag = self.coloured(part, flags, vma.tag);
         self.mm.advise(self.space, part, advice)?;
         if tag != vma.tag {

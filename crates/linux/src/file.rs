@@ -34,7 +34,7 @@ use foliant::space::{Flags, ObjectId, RangeError};
 use foliant::table::{Half, Paging};
 use foliant::{Access, Manager};
 use foliant_machine::Machine;
-use foliant_units::Pages;
+use foliant_units::{Bytes, Pages};
 use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     F_SEAL_GROW, F_SEAL_SHRINK, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE,
@@ -142,6 +142,16 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         let name = String::from_utf8_lossy(path).replace('\n', "\\012");
         Self::named(mm, name, Begins::SMALL)
     }
+    /// The same of a file system of huge pages, whose size is one that there is a pool of.
+    pub fn huge_at_path(
+        mm: &'a Manager<'m, M, P>,
+        path: &[u8],
+        page: Bytes,
+    ) -> Result<Self, Errno> {
+        huge(page.get()).ok_or(Errno::INVAL)?;
+        let name = String::from_utf8_lossy(path).replace('\n', "\\012");
+        Self::named(mm, name, Begins { page: page.get(), ..Begins::SMALL })
+    }
     /// The file behind a shared anonymous mapping, of pages of this size.
     pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {
         let name = if page > PAGE { POOLED } else { "/dev/zero (deleted)" };
@@ -194,6 +204,10 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     /// Whether it is a segment's.
     pub(crate) fn is_segment(&self) -> bool {
         self.0.segment.is_some()
+    }
+    /// Of a segment's: its number.
+    pub(crate) fn segment_id(&self) -> Option<i32> {
+        self.0.segment.as_ref().map(|segment| segment.id)
     }
     /// Of a segment's: how many vmas map it.
     pub(crate) fn vmas(&self) -> u64 {

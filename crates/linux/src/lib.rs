@@ -67,10 +67,12 @@
 //! | `split_huge_pages` | knows no paths; an offset in the folio is read, and all pieces are of one size |
 //! | `drop_caches` | nothing: there are no caches |
 //! | `overcommit_memory` | takes 0 alone; what may be promised is in [`Limits`] |
+//! | `compact_unevictable_allowed` | takes 1 alone: what is locked is moved as all else |
 //! | `max_map_count` | no file: the manager has it from its setup on (`Setup::areas`) |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |
+//! | `mmap` of address 0 | EPERM, whoever asks: the manager has a lowest address |
 //! | `userfaultfd` | of memory of the program's own and of files in memory; one descriptor has vmas at a time, another one gets EBUSY |
 //! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `MISSING_SHMEM`, `SIGBUS`, `EXACT_ADDRESS`: no events, pages that a file has, huge pages, moves |
 //! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |

@@ -186,6 +186,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             (is_huge, "ht"),
             (marks.has(Marks::WIPE_ON_FORK), "wf"),
             (marks.has(Marks::DONT_DUMP), "dd"),
+            (!marks.has(Marks::CLEAN), "sd"),
             (vma.flags.has(Flags::HUGEPAGE), "hg"),
             (vma.flags.has(Flags::NOHUGEPAGE), "nh"),
             (marks.has(Marks::DROPPABLE), "dp"),

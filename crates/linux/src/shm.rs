@@ -90,6 +90,11 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(0)
     }
 
+    /// The number of the segment that is mapped from an address on: what `shmdt` there is about.
+    pub fn segment_at(&self, addr: u64) -> Option<i32> {
+        let vma = self.vma(addr).filter(|vma| vma.start() == addr)?;
+        self.view(&vma)?.file.segment_id()
+    }
     /// Whether a vma maps a segment.
     pub(crate) fn is_of_segment(&self, vma: &Vma) -> bool {
         self.view(vma).is_some_and(|view| view.file.is_segment())

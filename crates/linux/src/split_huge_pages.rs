@@ -106,9 +106,11 @@ fn folio<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, frame: Frame) -> Option<
     let is_folio = matches!(identity.kind(), Kind::Anon | Kind::Tail);
     is_folio.then(|| (identity.head(frame), identity.order()))
 }
-/// Splits a folio, unless it is in use by other ways than entries.
+/// Splits a folio, unless it is in use by other ways than entries. Of what becomes single pages the
+/// shared zero page takes the place of zeros, as on Linux since 6.12.
 fn split_one<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, head: Frame, order: Order) {
-    let _ = mm.split_frame(head, SplitInto { order, zeros: ZeroPieces::Keep });
+    let zeros = if order == Order::BASE { ZeroPieces::Share } else { ZeroPieces::Keep };
+    let _ = mm.split_frame(head, SplitInto { order, zeros });
 }
 
 fn split_all<M: Machine, P: Paging>(mm: &Manager<'_, M, P>) {

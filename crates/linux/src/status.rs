@@ -23,7 +23,7 @@ use core::fmt::{self, Write};
 use foliant::space::Flags;
 use foliant::table::{Entry, Paging};
 use foliant_machine::Machine;
-use foliant_units::{Level, Va, VaRange};
+use foliant_units::{Level, Pages, Va, VaRange};
 
 /// What is resident, in pages.
 #[derive(Clone, Copy, Default)]
@@ -44,6 +44,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Pages that entries of the process name.
     pub(crate) fn resident(&self) -> u64 {
         self.mm.pages(self.space).map_or(0, |pages| pages.get())
+    }
+    /// The most that was resident of it, as far as somebody looked: `ru_maxrss`.
+    pub fn peak(&self) -> Pages {
+        Pages::new(self.size.resident().max(self.resident()))
     }
     fn resident_by_kind(&self) -> Resident {
         let pools = self.vmas().filter(Vma::is_huge);

@@ -456,9 +456,9 @@ fn maps_and_smaps_are_linuxs_to_the_byte() {
              VmFlags"
         );
         let flags = |nth: usize| parts[nth].lines().next().unwrap();
-        assert_eq!(flags(3), ": rd wr mr mw me ac dd ");
-        assert_eq!(flags(4), ": rd wr mr mw me gd lo nr ");
-        assert!(smaps.ends_with("VmFlags: rd wr mr mw me gd nr \n"));
+        assert_eq!(flags(3), ": rd wr mr mw me ac dd sd ");
+        assert_eq!(flags(4), ": rd wr mr mw me gd lo nr sd ");
+        assert!(smaps.ends_with("VmFlags: rd wr mr mw me gd nr sd \n"));
     });
 }
 

@@ -4,6 +4,7 @@
 //!   nr_hugepages, nr_overcommit_hugepages, hugetlb_optimize_vmemmap ──▶ the pool of 2 MiB
 //!   mmap_min_addr ──▶ the lowest address of new areas
 //!   compact_memory, drop_caches ──▶ done at once; nobody reads them
+//!   compact_unevictable_allowed ──▶ 1: what is locked is moved as well
 //!   overcommit_memory ──▶ 0: a promise is what a process's limits say
 //! ```
 //!
@@ -33,6 +34,7 @@ const FOLDER: &str = "vm/";
 #[derive(Clone, Copy)]
 enum File {
     CompactMemory,
+    CompactUnevictable,
     DropCaches,
     LowestAddress,
     Pool(Control, Scope),
@@ -42,8 +44,9 @@ enum File {
 /// The pool that files without a size are about.
 const USUAL: Scope = Scope::Pool(Order::SIZE_2M);
 
-const FILES: [(File, &str); 7] = [
+const FILES: [(File, &str); 8] = [
     (File::CompactMemory, "compact_memory"),
+    (File::CompactUnevictable, "compact_unevictable_allowed"),
     (File::DropCaches, "drop_caches"),
     (File::Pool(Control::HugetlbOptimizeVmemmap, Scope::Machine), "hugetlb_optimize_vmemmap"),
     (File::LowestAddress, "mmap_min_addr"),
@@ -73,6 +76,7 @@ pub fn read<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, path: &str) -> Result
         File::Pool(control, scope) => {
             control.read(&mm.pools(), scope).map_err(refused)?.to_string()
         }
+        File::CompactUnevictable => "1".into(),
         File::Overcommit => "0".into(),
     };
     Ok(number + "\n")
@@ -91,7 +95,10 @@ pub fn write<M: Machine, P: Paging>(
         // 4 has Linux say nothing of it.
         File::DropCaches if (1..=4).contains(&int_of_proc(text)?) => {}
         File::Overcommit if int_of_proc(text)? == 0 => {}
-        File::CompactMemory | File::DropCaches | File::Overcommit => return Err(Errno::INVAL),
+        File::CompactUnevictable if int_of_proc(text)? == 1 => {}
+        File::CompactMemory | File::CompactUnevictable | File::DropCaches | File::Overcommit => {
+            return Err(Errno::INVAL);
+        }
         File::LowestAddress => mm.set_lowest_address(Va::new(of_proc(text)?)),
         File::Pool(control, scope) => {
             let number = match scope {

@@ -19,6 +19,10 @@ pub(super) fn start() {
 pub(super) fn uptime() -> u64 {
     memory::clock().at(foliant_x86::ticks()).get()
 }
+/// So many ticks in nanoseconds.
+pub(super) fn nanos(ticks: u64) -> u64 {
+    memory::clock().at(ticks).get()
+}
 /// Seconds from the epoch to the start.
 pub(super) fn epoch() -> u64 {
     EPOCH.get().copied().unwrap_or(0)

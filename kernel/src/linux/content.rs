@@ -10,6 +10,7 @@
 //!   of its bytes in memory before.
 
 use super::channel::Channel;
+use super::parking::Parking;
 use super::{File, World, world};
 use crate::memory::manager;
 use alloc::sync::Arc;
@@ -17,7 +18,6 @@ use alloc::vec::Vec;
 use foliant_files::NodeId;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::ESTALE;
-use spin::Mutex;
 
 /// What a name that is neither a folder nor a link stands for.
 #[derive(Clone)]
@@ -30,6 +30,8 @@ pub(super) enum Content {
     Device(Device),
     /// A text that is made when it is read.
     Text(Arc<dyn Text>),
+    /// Bytes at positions that are made when they are read.
+    Positioned(Arc<dyn Positioned>),
     /// What is read and written without positions: a pipe, a line, a socket.
     Channel(Arc<dyn Channel>),
     /// A link whose text depends on who asks.
@@ -43,6 +45,15 @@ pub(super) trait Text: Send + Sync {
     /// Takes what a program writes to it.
     fn write(&self, bytes: &[u8]) -> Result<(), Errno>;
 }
+/// Bytes at positions that are made when they are read.
+pub(super) trait Positioned: Send + Sync {
+    /// What positions and counts are multiples of.
+    fn unit(&self) -> u64;
+    /// Reads bytes from a position on; fewer where they end.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno>;
+    /// Writes bytes there; fewer where they end.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Errno>;
+}
 /// A link whose text depends on who asks: a process, by its number.
 pub(super) trait Link: Send + Sync {
     /// Where it leads, if it does.
@@ -53,12 +64,12 @@ pub(super) trait Link: Send + Sync {
 /// take it.
 pub(super) struct Bytes {
     pub(super) file: File,
-    pub(super) changes: Mutex<()>,
+    pub(super) changes: Parking<()>,
 }
 
 impl Bytes {
     pub(super) fn of(file: File) -> Arc<Bytes> {
-        Arc::new(Bytes { file, changes: Mutex::new(()) })
+        Arc::new(Bytes { file, changes: Parking::new(()) })
     }
 }
 
@@ -73,16 +84,24 @@ pub(super) enum Device {
     Full,
     /// Has bytes that nobody foresees.
     Random,
+    /// Gives descriptors of `userfaultfd`.
+    Userfault,
+}
+
+/// The number of a device.
+const fn number(major: u64, minor: u64) -> u64 {
+    major << 8 | minor
 }
 
 impl Device {
-    /// All of them: name and minor number; the major one is 1.
-    pub(super) const ALL: [(&str, u64, Device); 5] = [
-        ("null", 3, Device::Null),
-        ("zero", 5, Device::Zero),
-        ("full", 7, Device::Full),
-        ("random", 8, Device::Random),
-        ("urandom", 9, Device::Random),
+    /// All of them: name and number.
+    pub(super) const ALL: [(&str, u64, Device); 6] = [
+        ("null", number(1, 3), Device::Null),
+        ("zero", number(1, 5), Device::Zero),
+        ("full", number(1, 7), Device::Full),
+        ("random", number(1, 8), Device::Random),
+        ("urandom", number(1, 9), Device::Random),
+        ("userfaultfd", number(10, 126), Device::Userfault),
     ];
 }
 
@@ -95,6 +114,13 @@ impl Content {
             _ => 0,
         }
     }
+    /// Bytes of one of its pages.
+    pub(super) fn page(&self) -> u64 {
+        match self {
+            Content::Memory(bytes) => bytes.file.page_bytes(),
+            _ => 4096,
+        }
+    }
     /// Where it leads a process, if it is a link.
     pub(super) fn link(&self, asker: u32) -> Option<Vec<u8>> {
         match self {
@@ -104,12 +130,10 @@ impl Content {
     }
     /// The number of a device, as `stat` tells it.
     pub(super) fn device(&self) -> u64 {
-        let device = |major: u64, minor: u64| major << 8 | minor;
         match self {
             Content::Device(it) => {
-                let all = Device::ALL.iter();
-                let minor = all.filter(|(_, _, one)| one == it).map(|(_, minor, _)| *minor).next();
-                device(1, minor.unwrap_or(0))
+                let mut all = Device::ALL.iter().filter(|(_, _, one)| one == it);
+                all.next().map_or(0, |(_, number, _)| *number)
             }
             _ => 0,
         }

@@ -26,7 +26,7 @@ use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD}
 use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
 use foliant_files::{Last, NodeId};
-use foliant_linux::{Errno, Layout, Limits};
+use foliant_linux::{Errno, Layout};
 use foliant_units::Va;
 use linux_raw_sys::auxvec::{
     AT_BASE, AT_CLKTCK, AT_EGID, AT_ENTRY, AT_EUID, AT_EXECFN, AT_FLAGS, AT_GID, AT_HWCAP, AT_NULL,
@@ -280,7 +280,7 @@ pub(super) fn exec(
     }
     let (heap, top) = (Va::new(by + elf.end()), Va::new(END - TOP_GAP));
     let layout = Layout { heap, top, stack: Va::new(END - PAGE) };
-    let limits = Limits { promise: managed(), ..Limits::NONE };
+    let limits = thread.process.limits.of_memory(managed());
     let memory = Held::of(Memory::new(manager(), layout, limits)?);
     let loader_by =
         memory.with_alone(|memory| map_all(memory, (&file, &elf, by), loader.as_ref()))?;
@@ -343,8 +343,9 @@ fn replace(thread: &Thread, memory: Arc<Held>) {
     for action in process.actions.lock().iter_mut().filter(|action| action.handler > 1) {
         *action = Action::default();
     }
+    process.timers.clear_made();
     let closed: Vec<Descriptor> = process.descriptors.lock().take_closing();
-    drop(closed);
+    closed.into_iter().for_each(|closed| process.closed(closed));
 }
 
 /// Where a program and its loader are.

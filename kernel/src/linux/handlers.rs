@@ -10,6 +10,7 @@
 //! - G2. A fault that cannot reach a handler ends the process: it would be made again for ever.
 #![allow(unsafe_code)]
 
+use super::sched::Runs;
 use super::signal::{Action, DEFAULT, Ended, IGNORE, Info, bit, is_harmless};
 use super::thread::{Thread, flags};
 use super::user::{self, Plain, zeros};

@@ -10,7 +10,7 @@ use super::sched::{self, Runs};
 use super::signal::{Ended, Info};
 use super::thread::Thread;
 use super::{calls, clock, exec, futex, handlers, texts, user, waiters};
-use crate::running::CALL;
+use crate::running::{CALL, Origin};
 use crate::{apic, heap, say};
 use alloc::sync::Arc;
 use foliant_linux::Fault;
@@ -80,6 +80,13 @@ fn answer(thread: &Arc<Thread>) {
         vector if vector >= EXCEPTIONS && vector != INT_80 => return, // an interrupt
         vector => match thread.refused.take() {
             Some(Fault::Signal(it)) => Info::fault(it.number, it.code, it.addr),
+            Some(Fault::Told(told)) => {
+                // The access is made again, or a signal comes first.
+                if let Some(memory) = thread.process.memory() {
+                    let _ = memory.wait_told(&told, Origin::Program);
+                }
+                return;
+            }
             Some(Fault::OutOfMemory) if heap::is_scarce() => return, // relieved, or ended, next
             Some(Fault::OutOfMemory) => return thread.process.note_end(Ended::Signal(SIGKILL)),
             Some(_) => Info::fault(SIGBUS, 0, registers.rip),
@@ -112,6 +119,7 @@ fn finish(thread: &Arc<Thread>) {
         }
     }
     thread.unload();
+    texts::end_thread(process, thread.id);
     if process.lose(thread.id) {
         process.note_end(Ended::Code(0)); // each thread said for itself that it ends
         end(process);

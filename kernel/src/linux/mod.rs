@@ -11,23 +11,40 @@
 //! | `calls` | the table of calls, one file for each kind |
 //! | `channel` | what is read and written without positions, and waited for |
 //! | `content` | what is behind a file's name |
+//! | `epoll` | descriptors that tell which of others are ready |
+//! | `eventfd` | counters |
 //! | `exec` | a program's file becomes memory and registers |
 //! | `futex` | waiting for a word to change |
 //! | `opened` | opened files, descriptors |
+//! | `parking` | locks whose waiters park |
+//! | `pidfd` | descriptors of processes |
 //! | `pipe` | pipes |
 //! | `process` | what the threads of a program share, who is whose child |
 //! | `queue` | bytes on their way |
 //! | `sched` | which thread runs where, and what happens at a time |
 //! | `handlers` | what becomes of a signal that waits, handlers and back |
+//! | `khugepaged` | what is collapsed from time to time |
 //! | `life` | a thread from its beginning to its end |
+//! | `limits` | what a process may have |
+//! | `locks` | locks of files that programs take |
+//! | `mounts` | which folders are of which file system |
 //! | `names` | names of files that the kernel makes |
 //! | `random` | bytes that nobody foresees |
+//! | `remote` | bytes of another process |
+//! | `segments` | segments of System V |
 //! | `signal` | what is told of signals, and what waits |
 //! | `streams` | the lines to whoever started the program |
 //! | `texts` | files of `/proc` and `/sys` |
 //! | `thread` | registers, ring 3 and back |
+//! | `timer` | who is told when a time has come |
+//! | `timerfd` | timers that are descriptors |
+//! | `timers` | timers that signal |
 //! | `transfer` | the bytes that a call moves |
+//! | `trivia` | names of the machine |
+//! | `turns` | what a thread had of CPUs, and what it wishes for |
+//! | `usage` | what threads and processes used |
 //! | `user` | what a call takes from its program's memory, and puts there |
+//! | `userfault` | faults that a program answers itself |
 //! | `waiters` | waiting for something to change |
 //!
 //! **Invariants**
@@ -43,31 +60,47 @@
 //! names of files are kept (`foliant-files`).
 
 mod calls;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+#[expect(dead_code, reason = "sockets come next")]
 mod channel;
 mod clock;
 mod content;
+mod epoll;
+mod eventfd;
 mod exec;
 mod futex;
 mod handlers;
+mod khugepaged;
 mod life;
+mod limits;
+mod locks;
+mod mounts;
 mod names;
 mod opened;
+mod parking;
+mod pidfd;
 mod pipe;
 mod process;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+#[expect(dead_code, reason = "sockets come next")]
 mod queue;
 mod random;
+mod remote;
 mod sched;
+mod segments;
 mod signal;
 mod streams;
 mod texts;
 mod thread;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+mod timer;
+mod timerfd;
+mod timers;
+#[expect(dead_code, reason = "sockets come next")]
 mod transfer;
+mod trivia;
+mod turns;
 mod unpack;
+mod usage;
 mod user;
-#[expect(dead_code, reason = "sockets and epoll come next")]
+mod userfault;
 mod waiters;
 
 use crate::memory::{Format, Machine, manager};
@@ -85,6 +118,9 @@ use process::Process;
 use signal::Ended;
 use spin::{Mutex, Once, RwLock};
 use thread::Thread;
+
+/// What `uname` says beside the name of the release.
+const VERSION: &str = "#1 SMP Foliant";
 
 /// A file in memory.
 type File = MemoryFile<'static, 'static, Machine, Format>;
@@ -153,6 +189,10 @@ pub(crate) fn run(command: &str) -> bool {
         say!("the archive does not unpack: {why}");
         return false;
     }
+    if let Err(why) = mounts::start() {
+        say!("the file systems are not mounted: {why}");
+        return false;
+    }
     let process = Process::first();
     if let Err(why) = start(&process, &asked) {
         say!("the program does not start: {why}");
@@ -160,6 +200,7 @@ pub(crate) fn run(command: &str) -> bool {
     }
     smp::measure_timer();
     heap::keep_reserve();
+    khugepaged::start();
     smp::together(smp::online(), &|_| sched::go_round());
     if let Err(disagreement) = manager().audit(&[]) {
         say!("the recount disagrees: {disagreement}");

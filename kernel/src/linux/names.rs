@@ -5,7 +5,7 @@ use super::streams::Stream;
 use super::{clock, world};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use foliant_files::{Body, Facts, Last, NodeId, Refused};
+use foliant_files::{Body, Facts, Files, Last, NodeId, Refused};
 use linux_raw_sys::general::S_IFIFO;
 
 /// Makes a name, and the folders that lead to it; what is there stays.
@@ -49,4 +49,46 @@ pub(super) fn note_written(node: NodeId) {
         facts.changed = now;
     };
     let _ = world().files.write().change_facts(node, set); // one that is gone has no facts
+}
+
+/// What has a path of the kernel's own.
+pub(super) fn find(path: &[u8]) -> Option<NodeId> {
+    let files = world().files.read();
+    files.walk(files.root(), path, Last::Keep, &|_: &Content| None).ok()
+}
+/// Takes all away that is in a folder.
+pub(super) fn clear(path: &[u8]) {
+    let mut gone = Vec::new();
+    clear_in(&mut world().files.write(), path, &mut gone);
+    drop(gone);
+}
+fn clear_in(files: &mut Files<Content>, path: &[u8], gone: &mut Vec<Content>) {
+    let Ok(node) = files.walk(files.root(), path, Last::Keep, &|_: &Content| None) else { return };
+    let names: Vec<Vec<u8>> = files
+        .entries(node, 0)
+        .filter(|entry| !matches!(entry.name, b"." | b".."))
+        .map(|entry| entry.name.to_vec())
+        .collect();
+    for name in names {
+        remove_from(files, &[path, b"/", &name].concat(), gone);
+    }
+}
+/// Takes a folder away with all that is in it. What a program put there stays where it is held.
+pub(super) fn remove(path: &[u8]) {
+    let mut gone = Vec::new();
+    remove_from(&mut world().files.write(), path, &mut gone);
+    drop(gone);
+}
+fn remove_from(files: &mut Files<Content>, path: &[u8], gone: &mut Vec<Content>) {
+    let none = |_: &Content| None;
+    let root = files.root();
+    let Ok(node) = files.walk(root, path, Last::Keep, &none) else { return };
+    if files.is_folder(node) {
+        clear_in(files, path, gone);
+    }
+    let Ok(place) = files.place(root, path, Last::Keep, &none) else { return };
+    match files.is_folder(node) {
+        true => drop(files.remove_folder(&place, clock::now())),
+        false => gone.extend(files.unlink(&place, clock::now()).ok().flatten()),
+    }
 }

@@ -8,21 +8,24 @@
 //! - D1. An opened file holds its node: what is unlinked stays until the last descriptor is closed.
 //! - D2. An opened file is dropped with no lock held: it lets go of its node.
 //!
-//! **Locking**: the position's lock is held around a read or write that moves it, as Linux does.
+//! **Locking**: the position's lock is held around a read or write that moves it, as Linux does; it
+//! parks.
 
 use super::channel::{Channel, Events, Waits};
-use super::content::{Bytes, Content, Device};
+use super::content::{Bytes, Content, Device, Positioned};
+use super::locks::{self, Owner};
+use super::parking::Parking;
 use super::transfer::Transfer;
 use super::user::Buffer;
 use super::{clock, names, random, world};
 use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use foliant_files::NodeId;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{
-    EBADF, EFAULT, EINVAL, EISDIR, EMFILE, ENOSPC, ENXIO, EOVERFLOW, ESPIPE,
+    EBADF, EFAULT, EFBIG, EINVAL, EISDIR, EMFILE, ENOSPC, ENXIO, EOVERFLOW, ESPIPE,
 };
 use linux_raw_sys::general::{
     O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, SEEK_CUR, SEEK_DATA,
@@ -32,23 +35,32 @@ use spin::Mutex;
 
 /// The most bytes that a read or write moves.
 const MOVED_MAX: u64 = i32::MAX as u64 & !4095;
-/// Descriptors of a process.
-pub(super) const DESCRIPTORS_MAX: usize = 1024;
+/// Descriptors of a process, whatever its limit is.
+pub(super) const DESCRIPTORS_MAX: usize = 4096;
 const PIECE: usize = 4096;
+
+/// Files that were opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// An opened file.
 pub(super) struct Opened {
     pub(super) node: NodeId,
     flags: AtomicU32,
-    position: Mutex<u64>,
-    /// What a text was when it was opened.
-    text: Option<Vec<u8>>,
+    position: Parking<u64>,
+    /// What a text was when it was read from its beginning last.
+    text: Mutex<Arc<Vec<u8>>>,
+    /// A number of its own, by which it has locks, and whether it had any.
+    pub(super) number: u64,
+    pub(super) has_locks: AtomicBool,
     /// The channel that it is, closed with it.
     channel: Option<Arc<dyn Channel>>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if *self.has_locks.get_mut() {
+            locks::let_go(self.node.inode(), Owner::Opened(self.number));
+        }
         let closed = self.channel.take();
         drop(closed);
         let gone = world().files.write().let_go(self.node); // D1
@@ -68,8 +80,10 @@ pub(super) enum From {
 impl Opened {
     fn holding(node: NodeId, flags: u32) -> Opened {
         world().files.write().hold(node); // D1
-        let (flags, position) = (AtomicU32::new(flags), Mutex::new(0));
-        Opened { node, flags, position, text: None, channel: None }
+        let (flags, position) = (AtomicU32::new(flags), Parking::new(0));
+        let (text, has_locks) = (Mutex::new(Arc::default()), AtomicBool::new(false));
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        Opened { node, flags, position, text, number, has_locks, channel: None }
     }
     /// Opens a node.
     pub(super) fn of(node: NodeId, flags: u32) -> Result<Arc<Opened>, Errno> {
@@ -77,16 +91,11 @@ impl Opened {
         if flags & O_PATH != 0 || world().files.read().is_folder(node) {
             return Ok(Arc::new(opened));
         }
-        match world().content(node)? {
-            Content::Text(text) if flags & O_ACCMODE != O_WRONLY => {
-                opened.text = Some(text.read()?);
-            }
-            Content::Channel(channel) => opened.channel = Some(channel.open(flags)?),
-            _ => {}
+        if let Content::Channel(channel) = world().content(node)? {
+            opened.channel = Some(channel.open(flags)?);
         }
         Ok(Arc::new(opened))
     }
-    #[expect(dead_code, reason = "sockets and epoll come next")]
     /// Opens a channel that has no name; a node's mode says what kind of file it is.
     pub(super) fn of_channel(channel: Arc<dyn Channel>, mode: u32, flags: u32) -> Arc<Opened> {
         let content = Content::Channel(channel.clone());
@@ -149,11 +158,16 @@ impl Opened {
             match &content {
                 Content::Memory(it) => it.file.pread_to(bytes, *offset as i64, put),
                 Content::Packed(packed) => moved(slice(packed, *offset, bytes), put),
-                Content::Text(_) => {
-                    let text = self.text.as_deref().unwrap_or_default();
-                    moved(slice(text, *offset, bytes), put)
+                Content::Text(text) => {
+                    // It stays what it is until it is read from its beginning again.
+                    if *offset == 0 {
+                        *self.text.lock() = Arc::new(text.read()?);
+                    }
+                    let text = self.text.lock().clone();
+                    moved(slice(&text, *offset, bytes), put)
                 }
                 Content::Device(device) => device.read(bytes, put),
+                Content::Positioned(it) => read_at(&**it, *offset, bytes, put),
                 Content::Channel(_) | Content::Link(_) => Err(Errno(ENXIO)),
             }
         })
@@ -163,8 +177,8 @@ impl Opened {
         if self.flags() & O_NONBLOCK != 0 { Waits::No } else { Waits::Yes }
     }
 
-    /// Writes from a buffer.
-    pub(super) fn write(&self, from: From, buffer: Buffer) -> Result<u64, Errno> {
+    /// Writes from a buffer. Files do not become longer than `end` by it.
+    pub(super) fn write(&self, from: From, buffer: Buffer, end: u64) -> Result<u64, Errno> {
         if !self.may_write() {
             return Err(Errno(EBADF));
         }
@@ -183,9 +197,10 @@ impl Opened {
         }
         let get = |at: u64, bytes: &mut [u8]| reach::get(bytes, buffer.at.wrapping_add(at));
         let written = self.moving(from, buffer.bytes, |offset, bytes| match &content {
-            Content::Memory(it) => self.write_bytes(it, (offset, bytes), get),
+            Content::Memory(it) => self.write_bytes(it, (offset, bytes, end), get),
             Content::Device(Device::Full) if bytes > 0 => Err(Errno(ENOSPC)),
             Content::Device(_) => Ok(bytes),
+            Content::Positioned(it) => write_at(&**it, *offset, bytes, get),
             Content::Text(text) => {
                 let mut all = alloc::vec![0; bytes.min(PIECE as u64) as usize];
                 let count = get(0, &mut all);
@@ -203,12 +218,16 @@ impl Opened {
     fn write_bytes(
         &self,
         it: &Arc<Bytes>,
-        (offset, bytes): (&mut u64, u64),
+        (offset, bytes, end): (&mut u64, u64, u64),
         get: impl FnMut(u64, &mut [u8]) -> usize,
     ) -> Result<u64, Errno> {
         let _changes = it.changes.lock();
         if self.flags() & O_APPEND != 0 {
             *offset = it.file.bytes();
+        }
+        let bytes = bytes.min(end.saturating_sub(*offset));
+        if bytes == 0 && *offset >= end {
+            return Err(Errno(EFBIG));
         }
         it.file.pwrite_from(bytes, *offset as i64, get)
     }
@@ -273,6 +292,9 @@ impl Device {
     fn read(self, bytes: u64, mut put: impl FnMut(u64, &[u8]) -> usize) -> Result<u64, Errno> {
         let mut piece = [0; PIECE];
         let mut done = 0;
+        if self == Device::Userfault {
+            return Err(Errno(EINVAL));
+        }
         while done < bytes && self != Device::Null {
             let count = piece.len().min((bytes - done) as usize);
             if self == Device::Random {
@@ -288,6 +310,56 @@ impl Device {
     }
 }
 
+/// Reads bytes at a position, piece by piece.
+fn read_at(
+    it: &dyn Positioned,
+    offset: u64,
+    bytes: u64,
+    mut put: impl FnMut(u64, &[u8]) -> usize,
+) -> Result<u64, Errno> {
+    in_pieces((it, offset, bytes), |done, piece| {
+        let count = it.read(offset.wrapping_add(done), piece)?;
+        let came = put(done, &piece[..count]);
+        if came == 0 && count > 0 { Err(Errno(EFAULT)) } else { Ok(came) }
+    })
+}
+/// Writes bytes at a position, piece by piece.
+fn write_at(
+    it: &dyn Positioned,
+    offset: u64,
+    bytes: u64,
+    mut get: impl FnMut(u64, &mut [u8]) -> usize,
+) -> Result<u64, Errno> {
+    in_pieces((it, offset, bytes), |done, piece| match get(done, piece) {
+        0 => Err(Errno(EFAULT)),
+        came => it.write(offset.wrapping_add(done), &piece[..came]),
+    })
+}
+/// Moves bytes piece by piece, up to the first piece that is not moved as a whole.
+fn in_pieces(
+    (it, offset, bytes): (&dyn Positioned, u64, u64),
+    mut one: impl FnMut(u64, &mut [u8]) -> Result<usize, Errno>,
+) -> Result<u64, Errno> {
+    if !offset.is_multiple_of(it.unit()) || !bytes.is_multiple_of(it.unit()) {
+        return Err(Errno(EINVAL));
+    }
+    let mut piece = [0; PIECE];
+    let mut done = 0;
+    while done < bytes {
+        let room = piece.len().min((bytes - done) as usize);
+        match one(done, &mut piece[..room]) {
+            Ok(moved) => {
+                done += moved as u64;
+                if moved < room {
+                    break;
+                }
+            }
+            Err(why) if done == 0 => return Err(why),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
 /// The bytes of a text that a read from an offset on gets.
 fn slice(text: &[u8], offset: u64, bytes: u64) -> &[u8] {
     let start = (text.len() as u64).min(offset) as usize;
@@ -310,53 +382,57 @@ pub(super) struct Descriptor {
 }
 
 /// The descriptors of a process.
-#[derive(Clone, Default)]
-pub(super) struct Descriptors(Vec<Option<Descriptor>>);
+#[derive(Clone)]
+pub(super) struct Descriptors {
+    all: Vec<Option<Descriptor>>,
+    /// Numbers from here on are given to none: `RLIMIT_NOFILE`.
+    pub(super) most: usize,
+}
 
 impl Descriptors {
     /// Those of the first program: the three streams.
-    pub(super) fn first() -> Descriptors {
+    pub(super) fn first(most: usize) -> Descriptors {
         let flags = [O_RDONLY, O_WRONLY, O_WRONLY];
         let all = names::streams().into_iter().zip(flags).map(|(node, flags)| {
             let opened = Opened::of(node, flags).ok()?;
             Some(Descriptor { opened, closes: false })
         });
-        Descriptors(all.collect())
+        Descriptors { all: all.collect(), most }
     }
     /// The opened file of a descriptor.
     pub(super) fn get(&self, number: u64) -> Result<&Descriptor, Errno> {
-        self.0.get(number as u32 as usize).and_then(Option::as_ref).ok_or(Errno(EBADF))
+        self.all.get(number as u32 as usize).and_then(Option::as_ref).ok_or(Errno(EBADF))
     }
     pub(super) fn get_mut(&mut self, number: u64) -> Result<&mut Descriptor, Errno> {
-        self.0.get_mut(number as u32 as usize).and_then(Option::as_mut).ok_or(Errno(EBADF))
+        self.all.get_mut(number as u32 as usize).and_then(Option::as_mut).ok_or(Errno(EBADF))
     }
     /// The lowest free number from `low` on becomes a descriptor.
     pub(super) fn add(&mut self, low: u64, descriptor: Descriptor) -> Result<u64, Errno> {
         let low = low as usize;
-        let free = (low..DESCRIPTORS_MAX).find(|n| self.0.get(*n).is_none_or(Option::is_none));
+        let free = (low..self.most).find(|n| self.all.get(*n).is_none_or(Option::is_none));
         let number = free.ok_or(Errno(EMFILE))?;
         self.set(number, Some(descriptor));
         Ok(number as u64)
     }
     /// Gives a number another meaning; what it meant is to be dropped without a lock (D2).
     pub(super) fn set(&mut self, number: usize, to: Option<Descriptor>) -> Option<Descriptor> {
-        if self.0.len() <= number {
-            self.0.resize(number + 1, None);
+        if self.all.len() <= number {
+            self.all.resize(number + 1, None);
         }
-        core::mem::replace(&mut self.0[number], to)
+        core::mem::replace(&mut self.all[number], to)
     }
     /// Takes one away.
     pub(super) fn take(&mut self, number: u64) -> Result<Descriptor, Errno> {
         self.get(number)?;
-        self.0[number as u32 as usize].take().ok_or(Errno(EBADF))
+        self.all[number as u32 as usize].take().ok_or(Errno(EBADF))
     }
     /// Takes those away that a new program does not have.
     pub(super) fn take_closing(&mut self) -> Vec<Descriptor> {
-        let closing = self.0.iter_mut().filter(|it| it.as_ref().is_some_and(|it| it.closes));
+        let closing = self.all.iter_mut().filter(|it| it.as_ref().is_some_and(|it| it.closes));
         closing.filter_map(Option::take).collect()
     }
     /// Takes all away.
     pub(super) fn take_all(&mut self) -> Vec<Descriptor> {
-        core::mem::take(&mut self.0).into_iter().flatten().collect()
+        core::mem::take(&mut self.all).into_iter().flatten().collect()
     }
 }

@@ -44,7 +44,7 @@ struct Inside {
 }
 
 /// An end of a pipe.
-struct End {
+pub(super) struct End {
     pipe: Arc<Pipe>,
     reads: bool,
     writes: bool,

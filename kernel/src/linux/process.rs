@@ -13,43 +13,84 @@
 //! **Locking**: a lock for each of memory, descriptors, place and the rest, none taken under
 //! another one, but children's under the list of all.
 
+use super::clock;
 use super::content::Content;
-use super::opened::Descriptors;
+use super::limits::{DESCRIPTORS, Limits};
+use super::locks::{self, Owner};
+use super::opened::{Descriptor, Descriptors};
 use super::sched::{self, Runs};
 use super::signal::{
     Action, DEFAULT, Ended, IGNORE, Info, Pending, SIGNALS, Waiting, bit, is_harmless,
 };
-use super::waiters::Waiters;
+use super::timers::{Target, Timers};
+use super::usage::Usage;
+use super::waiters::{Cut, Waiters};
 use super::{Memory, world};
+use crate::running::Origin;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use foliant::fault::Access;
 use foliant::space::SpaceId;
 use foliant_files::{Last, NodeId};
-use foliant_linux::Errno;
+use foliant_linux::{Errno, Fault, Told};
 use linux_raw_sys::errno::{ENOENT, ENOTDIR};
 use linux_raw_sys::general::{SA_NOCLDWAIT, SIGCHLD, SIGKILL};
 use spin::{Mutex, RwLock};
 
 /// Memory of one or two processes (P1).
-pub(super) struct Held(RwLock<Option<Memory>>);
+pub(super) struct Held {
+    memory: RwLock<Option<Memory>>,
+    /// Descriptors of `userfaultfd` by their numbers, for faults that are told.
+    handlers: Mutex<BTreeMap<u64, Weak<dyn Handles>>>,
+}
+
+/// Who is told of faults, and whom those wait for that took them.
+pub(super) trait Handles: Send + Sync {
+    /// Tells of a fault, and waits until the access may be made again.
+    fn wait(&self, told: &Told, origin: Origin) -> Result<(), Cut>;
+}
 
 impl Held {
     pub(super) fn of(memory: Memory) -> Arc<Held> {
-        Arc::new(Held(RwLock::new(Some(memory))))
+        let memory = RwLock::new(Some(memory));
+        Arc::new(Held { memory, handlers: Mutex::new(BTreeMap::new()) })
     }
     pub(super) fn with<R>(&self, work: impl FnOnce(&Memory) -> R) -> R {
-        work(self.0.read().as_ref().expect("it is there until it is dropped"))
+        work(self.memory.read().as_ref().expect("it is there until it is dropped"))
     }
     pub(super) fn with_alone<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> R {
-        work(self.0.write().as_mut().expect("it is there until it is dropped"))
+        work(self.memory.write().as_mut().expect("it is there until it is dropped"))
+    }
+}
+
+impl Held {
+    /// Handles an access that the processor refused.
+    pub(super) fn fault(&self, va: u64, access: Access) -> Fault {
+        match self.with(|memory| memory.fault(va, access)) {
+            Fault::Alone => self.with_alone(|memory| memory.fault_alone(va, access)),
+            answer => answer,
+        }
+    }
+    /// Says who is told of faults by a descriptor of `userfaultfd`.
+    pub(super) fn note_handler(&self, id: u64, handler: Weak<dyn Handles>) {
+        self.handlers.lock().insert(id, handler);
+    }
+    /// It is closed.
+    pub(super) fn forget_handler(&self, id: u64) {
+        self.handlers.lock().remove(&id);
+    }
+    /// Tells of a fault, and waits until the access may be made again.
+    pub(super) fn wait_told(&self, told: &Told, origin: Origin) -> Result<(), Cut> {
+        let handler = self.handlers.lock().get(&told.descriptor).and_then(Weak::upgrade);
+        handler.map_or(Ok(()), |handler| handler.wait(told, origin))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(memory) = self.0.get_mut().take() {
+        if let Some(memory) = self.memory.get_mut().take() {
             memory.end().expect("no CPU runs it (sched::S2)");
         }
     }
@@ -79,12 +120,28 @@ pub(super) struct Process {
     pub(super) actions: Mutex<[Action; SIGNALS as usize]>,
     /// Signals for any of its threads.
     pub(super) signals: Waiting,
+    /// Timers that signal it.
+    pub(super) timers: Timers,
     /// Group and session.
     pub(super) group: AtomicU32,
     pub(super) session: AtomicU32,
+    /// Whether it had locks of files.
+    pub(super) has_locks: AtomicBool,
+    /// What it may have.
+    pub(super) limits: Limits,
+    /// How gladly it is ended where memory runs out, and the personality that it asked for.
+    pub(super) badness: AtomicI32,
+    pub(super) personality: AtomicU32,
+    /// When it began.
+    pub(super) began: u64,
+    /// What its threads used that have ended, and its children that were waited for.
+    used: Mutex<Usage>,
+    children_used: Mutex<Usage>,
     ended: Mutex<Option<Ended>>,
     /// Nothing of it runs any more.
     is_gone: AtomicBool,
+    /// Who waits for that, whoever it is the child of.
+    pub(super) gone: Waiters,
 }
 
 /// Whether a child that was found is taken away.
@@ -99,8 +156,12 @@ pub(super) trait Member: Runs {
     fn id(&self) -> u32;
     /// Its signals.
     fn signals(&self) -> &Pending;
+    /// What it used.
+    fn usage(&self) -> Usage;
     /// Makes it go on no more.
     fn end(&self);
+    /// Itself, for timers.
+    fn target(self: Arc<Self>) -> Weak<dyn Target>;
 }
 
 /// The program that a process runs.
@@ -125,6 +186,10 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 pub(super) fn new_id() -> u32 {
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
+/// The last number that was given.
+pub(super) fn last_id() -> u32 {
+    LAST.load(Ordering::Relaxed)
+}
 /// The process with a number.
 pub(super) fn of_id(id: u32) -> Option<Arc<Process>> {
     ALL.read().get(&id).cloned()
@@ -143,7 +208,7 @@ pub(super) fn all() -> Vec<Arc<Process>> {
 }
 
 impl Process {
-    fn new(id: u32, descriptors: Descriptors, folder: NodeId) -> Process {
+    fn new(id: u32, descriptors: Descriptors, folder: NodeId, limits: Limits) -> Process {
         world().files.write().hold(folder);
         Process {
             id,
@@ -160,29 +225,45 @@ impl Process {
             image: Mutex::new(Image::default()),
             actions: Mutex::new([Action::default(); SIGNALS as usize]),
             signals: Waiting::new(),
+            timers: Timers::new(),
             group: AtomicU32::new(id),
             session: AtomicU32::new(id),
+            has_locks: AtomicBool::new(false),
+            limits,
+            badness: AtomicI32::new(0),
+            personality: AtomicU32::new(0),
+            began: clock::uptime(),
+            used: Mutex::new(Usage::default()),
+            children_used: Mutex::new(Usage::default()),
             ended: Mutex::new(None),
             is_gone: AtomicBool::new(false),
+            gone: Waiters::new(),
         }
     }
     /// The first process.
     pub(super) fn first() -> Arc<Process> {
         let root = world().files.read().root();
-        let process = Arc::new(Process::new(new_id(), Descriptors::first(), root));
+        let process = Arc::new(Process::new(
+            new_id(),
+            Descriptors::first(DESCRIPTORS[0] as usize),
+            root,
+            Limits::first(),
+        ));
         ALL.write().insert(process.id, process.clone());
         process
     }
     /// A child of this one with this memory.
     pub(super) fn child(self: &Arc<Process>, memory: Arc<Held>) -> Arc<Process> {
         let descriptors = self.descriptors.lock().clone();
-        let child = Process::new(new_id(), descriptors, self.folder());
+        let child = Process::new(new_id(), descriptors, self.folder(), self.limits.clone());
         let copy = |from: &AtomicU32, to: &AtomicU32| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
         copy(&self.mask, &child.mask);
         copy(&self.group, &child.group);
         copy(&self.session, &child.session);
+        copy(&self.personality, &child.personality);
+        child.badness.store(self.badness.load(Ordering::Relaxed), Ordering::Relaxed);
         *child.parent.lock() = Arc::downgrade(self);
         *child.memory.write() = Some(memory);
         *child.image.lock() = self.image.lock().clone();
@@ -203,7 +284,33 @@ impl Process {
     }
     /// Gives it other memory; gives what it had.
     pub(super) fn replace_memory(&self, memory: Arc<Held>) -> Option<Arc<Held>> {
-        self.memory.write().replace(memory)
+        let before = self.memory.write().replace(memory);
+        before.iter().for_each(|before| self.note_peak(before));
+        before
+    }
+    /// Keeps what was resident of memory that it lets go of.
+    fn note_peak(&self, memory: &Held) {
+        let peak = memory.with(|memory| memory.peak());
+        let mut used = self.used.lock();
+        used.peak = used.peak.max(peak);
+    }
+    /// What all of its threads used.
+    pub(super) fn usage(&self) -> Usage {
+        let mut all = *self.used.lock();
+        for thread in self.threads.lock().iter() {
+            all = all.and(thread.usage());
+        }
+        let peak = self.memory().map(|memory| memory.with(|memory| memory.peak()));
+        all.peak = all.peak.max(peak.unwrap_or_default());
+        all
+    }
+    /// What its children used that were waited for.
+    pub(super) fn children_usage(&self) -> Usage {
+        *self.children_used.lock()
+    }
+    /// The number of its parent.
+    pub(super) fn parent_id(&self) -> u32 {
+        self.parent.lock().upgrade().map_or(0, |parent| parent.id)
     }
     /// The space that its threads run in.
     pub(super) fn space(&self) -> Option<SpaceId> {
@@ -316,16 +423,28 @@ impl Process {
     pub(super) fn lose(&self, id: u32) -> bool {
         let is_last = {
             let mut threads = self.threads.lock();
+            if let Some(thread) = threads.iter().find(|thread| thread.id() == id) {
+                let mut used = self.used.lock();
+                *used = used.and(thread.usage());
+            }
             threads.retain(|other| other.id() != id);
             threads.is_empty()
         };
         self.alone.wake();
         is_last
     }
+    /// A descriptor was closed: with it go all locks that the process has of its file.
+    pub(super) fn closed(&self, descriptor: Descriptor) {
+        if self.has_locks.load(Ordering::Acquire) {
+            locks::let_go(descriptor.opened.node.inode(), Owner::Process(self.id));
+        }
+        drop(descriptor);
+    }
     /// Gives back what it has, when its last thread has ended.
     pub(super) fn give_back(&self) {
+        self.timers.clear();
         let closed = self.descriptors.lock().take_all();
-        drop(closed);
+        closed.into_iter().for_each(|closed| self.closed(closed));
         self.give_memory_back();
         let gone = world().files.write().let_go(self.folder());
         drop(gone);
@@ -343,6 +462,7 @@ impl Process {
     pub(super) fn tell_parent(&self) {
         let ended = self.ended().expect("it has ended");
         self.is_gone.store(true, Ordering::Release);
+        self.gone.wake();
         let parent = self.parent.lock().upgrade();
         match parent.filter(|parent| !parent.ignores_children()) {
             Some(parent) => {
@@ -355,6 +475,7 @@ impl Process {
     /// Lets go of its memory; where it was its parent's, that goes on.
     pub(super) fn give_memory_back(&self) {
         let memory = self.memory.write().take();
+        memory.iter().for_each(|memory| self.note_peak(memory));
         drop(memory);
         self.let_parent_go_on();
     }
@@ -405,6 +526,8 @@ impl Process {
         };
         if let (Some(child), Reap::Yes) = (&found, reap) {
             ALL.write().remove(&child.id);
+            let mut used = self.children_used.lock();
+            *used = used.and(child.usage()).and(child.children_usage());
         }
         Some(found)
     }
@@ -412,5 +535,14 @@ impl Process {
     /// Permissions of a new file that asks for these.
     pub(super) fn masked(&self, mode: u32) -> u32 {
         mode & 0o7777 & !self.mask.load(Ordering::Relaxed)
+    }
+}
+
+impl Target for Process {
+    fn has(&self, number: u32) -> bool {
+        self.signals.set() & bit(number) != 0
+    }
+    fn tell(&self, info: Info) {
+        self.send(info);
     }
 }

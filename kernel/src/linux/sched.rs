@@ -24,10 +24,11 @@
 #![allow(unsafe_code)]
 
 use super::clock;
+use super::turns::{Turns, Wishes};
 use crate::memory::{CPUS_MAX, manager};
 use crate::{apic, cpu, port, smp};
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -37,6 +38,8 @@ use spin::Mutex;
 
 /// Nanoseconds that a thread runs while others want to.
 const TURN: u64 = 10_000_000;
+/// Nanoseconds that it runs at least, whatever is to be done.
+const TURN_MIN: u64 = 20_000;
 /// A CPU without work looks after so many nanoseconds at the latest.
 const LOOK: u64 = 100_000_000;
 /// A thread's stack in the kernel.
@@ -92,6 +95,8 @@ pub(super) trait Runs: Send + Sync {
     fn unload(&self);
     /// Runs it to its end.
     fn run(self: Arc<Self>);
+    /// Whether it goes on no more.
+    fn is_over(&self) -> bool;
     /// Whether a wait of it ends early.
     fn is_interrupted(&self) -> bool;
 }
@@ -106,8 +111,8 @@ pub(super) type Due = (u64, u64);
 enum Sleeper {
     /// It is woken.
     Thread(Arc<dyn Runs>),
-    /// It rings.
-    Alarm(Arc<dyn Alarm>),
+    /// It rings, if it is still there.
+    Alarm(Weak<dyn Alarm>),
 }
 
 /// Why a thread left its stack.
@@ -130,8 +135,10 @@ pub(super) struct Scheduled {
     at: Cell<u64>,
     left: Cell<Left>,
     state: AtomicU8,
-    /// CPUs that may run it, a bit each.
-    pub(super) allowed: AtomicU64,
+    /// What it had of CPUs.
+    pub(super) turns: Turns,
+    /// What it wishes for.
+    pub(super) wishes: Wishes,
 }
 
 impl Scheduled {
@@ -153,8 +160,21 @@ impl Scheduled {
             at: Cell::new(first),
             left: Cell::new(Left::Turn),
             state: AtomicU8::new(RUNS),
-            allowed: AtomicU64::new(u64::MAX),
+            turns: Turns::new(),
+            wishes: Wishes::new(),
         })
+    }
+    /// CPUs that may run it, a bit each.
+    pub(super) fn allowed(&self) -> u64 {
+        self.wishes.allowed.load(Ordering::Relaxed)
+    }
+    /// How nice it is.
+    pub(super) fn nice(&self) -> i32 {
+        self.wishes.nice.load(Ordering::Relaxed)
+    }
+    /// Whether it waits.
+    pub(super) fn is_parked(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == PARKED
     }
 }
 
@@ -195,6 +215,7 @@ fn go(thread: Arc<dyn Runs>, low: u64) {
     // SAFETY: the thread is kept until it is taken out below.
     let place = unsafe { &*place };
     interrupt_in_turn();
+    place.turns.begin();
     port::disable(); // S4
     cpu::set_stack_low(smp::room_from(place.low));
     // SAFETY: the thread's stack, which nobody is on.
@@ -202,6 +223,7 @@ fn go(thread: Arc<dyn Runs>, low: u64) {
     cpu::set_stack_low(low);
     port::enable();
     let thread = own().running.borrow_mut().take().expect("it ran until now");
+    place.turns.end(place.left.get() == Left::Turn);
     thread.unload(); // S2
     match thread.scheduled().left.get() {
         Left::Turn => queue(thread),
@@ -218,7 +240,7 @@ fn go(thread: Arc<dyn Runs>, low: u64) {
 }
 
 fn queue(thread: Arc<dyn Runs>) {
-    let allowed = thread.scheduled().allowed.load(Ordering::Relaxed);
+    let allowed = thread.scheduled().allowed();
     READY.lock().push_back(thread);
     WAITING.fetch_add(1, Ordering::AcqRel);
     let is_idle =
@@ -230,8 +252,7 @@ fn queue(thread: Arc<dyn Runs>) {
 fn take() -> Option<Arc<dyn Runs>> {
     let bit = 1u64.checked_shl(cpu::me().0.into()).unwrap_or(u64::MAX);
     let mut ready = READY.lock();
-    let may =
-        |thread: &Arc<dyn Runs>| thread.scheduled().allowed.load(Ordering::Relaxed) & bit != 0;
+    let may = |thread: &Arc<dyn Runs>| thread.scheduled().allowed() & bit != 0;
     let nth = ready.iter().position(may)?;
     let thread = ready.remove(nth)?;
     WAITING.fetch_sub(1, Ordering::AcqRel);
@@ -256,6 +277,21 @@ pub(super) fn wake(thread: Arc<dyn Runs>) {
         }
     }
 }
+/// Goes on on a CPU that may run it.
+pub(super) fn move_on() {
+    leave(Left::Turn);
+}
+/// Goes on on another CPU, and comes back when it has run there.
+pub(super) fn visit(cpu: Cpu) {
+    let thread = current();
+    let allowed = &thread.scheduled().wishes.allowed;
+    let before =
+        allowed.swap(1u64.checked_shl(cpu.0.into()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    leave(Left::Turn);
+    // One that was set meanwhile stays; otherwise it is as before.
+    let here = 1u64.checked_shl(cpu.0.into()).unwrap_or(u64::MAX);
+    let _ = allowed.compare_exchange(here, before, Ordering::Relaxed, Ordering::Relaxed);
+}
 /// Lets others run that want to, and comes back.
 pub(super) fn give_way() {
     if WAITING.load(Ordering::Acquire) > 0 || FIRST.load(Ordering::Acquire) <= clock::uptime() {
@@ -267,7 +303,7 @@ pub(super) fn give_way() {
 /// Has the running thread interrupted when its turn is over, or when something is to be done.
 fn interrupt_in_turn() {
     let due = FIRST.load(Ordering::Acquire).saturating_sub(clock::uptime());
-    smp::interrupt_in(TURN.min(due));
+    smp::interrupt_in(due.clamp(TURN_MIN, TURN));
 }
 
 /// Waits to be woken, or until a time. Something else may wake it as well.
@@ -284,7 +320,7 @@ fn list(at: u64, sleeper: Sleeper) -> Due {
     due
 }
 /// Has an alarm ring at a time.
-pub(super) fn ring_at(at: u64, alarm: Arc<dyn Alarm>) -> Due {
+pub(super) fn ring_at(at: u64, alarm: Weak<dyn Alarm>) -> Due {
     let due = list(at, Sleeper::Alarm(alarm));
     interrupt_in_turn();
     due
@@ -315,7 +351,11 @@ fn wake_sleepers() -> u64 {
     for sleeper in due {
         match sleeper {
             Sleeper::Thread(thread) => wake(thread),
-            Sleeper::Alarm(alarm) => alarm.ring(),
+            Sleeper::Alarm(alarm) => {
+                if let Some(alarm) = alarm.upgrade() {
+                    alarm.ring();
+                }
+            }
         }
     }
     FIRST.load(Ordering::Acquire)

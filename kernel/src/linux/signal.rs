@@ -2,6 +2,7 @@
 //!
 //! **Invariants**
 //! - G1. A signal that waits waits once; what is told of it is what came with the first.
+//!   Of a timer it is what came with the last, which counts those before.
 #![allow(unsafe_code)]
 
 use super::user::Plain;
@@ -10,7 +11,8 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_linux::Errno;
 use linux_raw_sys::general::{
-    SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SS_DISABLE,
+    SI_KERNEL, SI_TIMER, SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG,
+    SIGWINCH, SS_DISABLE,
 };
 use spin::Mutex;
 
@@ -79,6 +81,25 @@ impl Info {
         info.more[0] = from.into();
         info
     }
+    /// Of a timer with a number and a word of its own, that its time came so often besides.
+    pub(super) fn timer(number: u32, id: i32, word: u64) -> Info {
+        let mut info = Info::plain(number, SI_TIMER);
+        info.more[0] = id as u32 as u64;
+        info.more[1] = word;
+        info
+    }
+    /// Whether a timer that a process made sends it.
+    pub(super) fn is_timers(&self) -> bool {
+        self.code == SI_TIMER
+    }
+    /// How often a timer's time came besides.
+    pub(super) fn set_overrun(&mut self, overrun: u32) {
+        self.more[0] = self.more[0] & u64::from(u32::MAX) | u64::from(overrun) << 32;
+    }
+    /// From the kernel itself.
+    pub(super) fn kernel(number: u32) -> Info {
+        Info::plain(number, SI_KERNEL as i32)
+    }
     /// Of a child that ended.
     pub(super) fn of_child(child: u32, ended: Ended) -> Info {
         const EXITED: i32 = 1;
@@ -104,7 +125,12 @@ impl Waiting {
         Waiting { set: AtomicU64::new(0), told: Mutex::new(BTreeMap::new()) }
     }
     pub(super) fn put(&self, info: Info) {
-        self.told.lock().entry(info.number as u32).or_insert(info); // G1
+        let mut told = self.told.lock();
+        let waits = told.entry(info.number as u32).or_insert(info); // G1
+        if waits.code == SI_TIMER && info.code == SI_TIMER {
+            *waits = info;
+        }
+        drop(told);
         self.set.fetch_or(bit(info.number as u32), Ordering::AcqRel);
     }
     pub(super) fn set(&self) -> u64 {

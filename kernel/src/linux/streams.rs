@@ -21,10 +21,10 @@ use super::transfer::Transfer;
 use super::waiters::Waiters;
 use super::{clock, sched};
 use crate::port::{in8, out8};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EAGAIN, EBADF};
-use spin::Mutex;
+use spin::{Mutex, Once};
 
 const LINE: u16 = 0x2f8;
 const STATUS: u16 = LINE + 5;
@@ -136,7 +136,7 @@ impl Alarm for Look {
             came.take_in();
             came.is_looked_at = !came.is_ready() && !WAITING.is_empty();
             if came.is_looked_at {
-                sched::ring_at(clock::uptime() + LOOK, self);
+                look_soon();
             }
             came.is_ready()
         };
@@ -144,6 +144,12 @@ impl Alarm for Look {
             WAITING.wake_for(Events::IN);
         }
     }
+}
+
+fn look_soon() {
+    static ALARM: Once<Arc<Look>> = Once::new();
+    let alarm: Weak<dyn Alarm> = Arc::downgrade(ALARM.call_once(|| Arc::new(Look))) as _;
+    sched::ring_at(clock::uptime() + LOOK, alarm);
 }
 
 /// What came in, brought up to date. Where there is nothing, the alarm looks from now on.
@@ -154,7 +160,7 @@ fn look() -> spin::MutexGuard<'static, Came> {
     }
     if !came.is_ready() && !came.is_looked_at {
         came.is_looked_at = true;
-        sched::ring_at(clock::uptime() + LOOK, Arc::new(Look));
+        look_soon();
     }
     came
 }

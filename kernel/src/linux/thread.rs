@@ -10,26 +10,31 @@
 
 use super::process::{Member, Process};
 use super::sched::{Runs, STACK, Scheduled};
-use super::signal::{Pending, SIGNALS, bit};
+use super::signal::{Info, Pending, SIGNALS, bit};
+use super::timers::Target;
+use super::usage::Usage;
 use crate::cpu::{self, USER_CODE, USER_DATA};
 use crate::frame::{Floats, Frame};
 use crate::heap;
 use crate::memory::{managed, manager};
 use crate::port::write_msr;
-use crate::running::Program;
-use alloc::sync::Arc;
+use crate::running::{Origin, Program};
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use foliant::fault::Access;
 use foliant_linux::{Errno, Fault};
 use foliant_units::Va;
+use foliant_x86::ticks;
 use spin::Mutex;
 
 const FS_BASE: u32 = 0xc000_0100;
 /// Ring 3's, while the kernel's is in place.
 const KERNEL_GS_BASE: u32 = 0xc000_0102;
 
+/// The vector of a fault that was not served: it was left when that began.
+const PAGE_FAULT: u64 = 14;
 /// The processor's own vector for what it refuses.
 const GENERAL: u64 = 13;
 
@@ -94,6 +99,10 @@ pub(super) struct Thread {
     pub(super) first: Mutex<Option<Begins>>,
     /// The number of the call that a signal cut short.
     pub(super) cut: Cell<Option<u64>>,
+    /// Faults of it that were served.
+    faults: AtomicU64,
+    /// The tick at which it left ring 3.
+    left: Cell<u64>,
     /// It ends by itself: another thread starts a program, or this one said so.
     ends: AtomicBool,
     /// What it does from its beginning to its end.
@@ -123,6 +132,8 @@ impl Thread {
             robust: Cell::new(0),
             first: Mutex::new(None),
             cut: Cell::new(None),
+            faults: AtomicU64::new(0),
+            left: Cell::new(0),
             ends: AtomicBool::new(false),
             runs,
             process,
@@ -136,6 +147,7 @@ impl Thread {
         other.set_registers(|all| *all = registers);
         other.set_floats(self.floats());
         other.bases.set(self.bases.get());
+        other.scheduled.wishes.take_from(&self.scheduled.wishes);
     }
 
     /// Its registers.
@@ -193,10 +205,6 @@ impl Thread {
     pub(super) fn will_note(&self, at: u64) {
         self.notes.set(at);
     }
-    /// Whether it goes on no more.
-    pub(super) fn is_over(&self) -> bool {
-        self.ends.load(Ordering::Acquire) || self.process.ended().is_some()
-    }
     /// Goes to ring 3, and comes back when it is left.
     pub(super) fn enter(&self) {
         self.refused.set(None);
@@ -205,8 +213,10 @@ impl Thread {
             self.set_registers(|registers| registers.vector = GENERAL);
             return;
         }
+        let entered = ticks();
         // SAFETY: T1; every way out of ring 3 keeps the registers here (`leave`).
         unsafe { enter_ring_3(self.registers.get(), self.floats.get()) };
+        self.scheduled.turns.note_user([entered, self.left.get()]);
     }
 }
 
@@ -231,6 +241,9 @@ impl Runs for Thread {
     fn run(self: Arc<Thread>) {
         (self.runs)(&self);
     }
+    fn is_over(&self) -> bool {
+        self.ends.load(Ordering::Acquire) || self.process.ended().is_some()
+    }
     fn is_interrupted(&self) -> bool {
         let due = (self.signals.own.set() | self.process.signals.set()) & !self.signals.blocked();
         let does = |number: &u32| due & bit(*number) != 0 && !self.process.ignores(*number);
@@ -245,28 +258,65 @@ impl Member for Thread {
     fn signals(&self) -> &Pending {
         &self.signals
     }
+    fn usage(&self) -> Usage {
+        let turns = &self.scheduled.turns;
+        let (time, (waits, cut)) = (turns.time(), turns.counts());
+        let user = turns.user().min(time);
+        let faults = self.faults.load(Ordering::Relaxed);
+        Usage { user, system: time - user, faults, waits, turns: cut, ..Usage::default() }
+    }
     fn end(&self) {
         self.ends.store(true, Ordering::Release);
+    }
+    fn target(self: Arc<Thread>) -> Weak<dyn Target> {
+        Arc::downgrade(&self) as _
+    }
+}
+
+impl Target for Thread {
+    fn has(&self, number: u32) -> bool {
+        self.signals.own.set() & bit(number) != 0
+    }
+    fn tell(&self, info: Info) {
+        self.signals.own.put(info);
+        self.process.call_threads();
     }
 }
 
 impl Program for Thread {
-    fn fault(&self, va: Va, access: Access) -> bool {
+    fn fault(&self, va: Va, access: Access, origin: Origin) -> bool {
         let va = va.get();
         if heap::is_scarce() {
             // What is left is the kernel's; the access is made again, or the process ends (`life`).
             self.refused.set(Some(Fault::OutOfMemory));
             return false;
         }
-        let mut answer = self.process.with_memory(|memory| memory.fault(va, access));
-        if answer == Fault::Alone {
-            answer = self.process.with_memory_alone(|memory| memory.fault_alone(va, access));
+        let began = ticks();
+        let memory = self.process.memory().expect("a program runs (process::P1)");
+        let mut answer = memory.fault(va, access);
+        while origin == Origin::Kernel
+            && let Fault::Told(told) = answer
+        {
+            // A copy waits where it is, as Linux does: the handler is another thread.
+            if memory.wait_told(&told, origin).is_err() {
+                break;
+            }
+            answer = memory.fault(va, access);
         }
         let is_done = answer == Fault::Done;
+        self.faults.fetch_add(u64::from(is_done), Ordering::Relaxed);
         self.refused.set((!is_done).then_some(answer));
+        if origin == Origin::Program && is_done {
+            self.scheduled.turns.note_fault([began, ticks()]);
+        } else if origin == Origin::Program {
+            self.left.set(began);
+        }
         is_done
     }
     fn leave(&self, frame: &Frame, floats: &Floats) {
+        if frame.vector != PAGE_FAULT {
+            self.left.set(ticks());
+        }
         // SAFETY: T1: ring 3 was this thread until now.
         unsafe { *self.registers.get() = *frame };
         // SAFETY: as above.

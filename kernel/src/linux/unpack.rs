@@ -29,5 +29,6 @@ pub(super) fn all() -> Result<(), Refused> {
     }
     make(b"dev/shm", 0o1777, Body::Folder)?;
     make(b"tmp", 0o1777, Body::Folder)?;
+    make(b"dev/hugepages", 0o755, Body::Folder)?;
     texts::make_all()
 }

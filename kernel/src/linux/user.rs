@@ -7,9 +7,13 @@ use core::mem::MaybeUninit;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EFAULT, ENAMETOOLONG};
 use linux_raw_sys::general::{
-    __kernel_timespec, clone_args, linux_dirent64, rlimit64, rusage, stat, statx, timespec, timeval,
+    __kernel_itimerspec, __kernel_timespec, clone_args, linux_dirent64, rlimit64, rusage, stat,
+    statx, timespec, timeval,
 };
-use linux_raw_sys::general::{iovec, pollfd, statfs, termios, winsize};
+use linux_raw_sys::general::{epoll_event, iovec, itimerval, pollfd, statfs, termios, winsize};
+use linux_raw_sys::general::{
+    uffdio_api, uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+};
 use linux_raw_sys::system::new_utsname;
 
 /// A structure of Linux's that is plain bytes.
@@ -26,7 +30,20 @@ macro_rules! plain {
 }
 plain!(u8, u16, u32, i32, u64, i64, [u64; 2], [u64; 3], [u64; 4], [u64; 14], [u8; 128], [u64; 128]);
 plain!(stat, statx, statfs, rlimit64, rusage, timespec, __kernel_timespec, timeval, new_utsname);
-plain!(iovec, pollfd, clone_args, winsize, termios);
+plain!([u64; 6], [u64; 9], [u32; 2]);
+plain!(uffdio_api, uffdio_range, uffdio_register, uffdio_copy, uffdio_zeropage);
+plain!(uffdio_writeprotect);
+plain!(
+    __kernel_itimerspec,
+    epoll_event,
+    itimerval,
+    [i32; 16],
+    iovec,
+    pollfd,
+    clone_args,
+    winsize,
+    termios
+);
 
 /// Bytes of the program.
 #[derive(Clone, Copy)]

@@ -140,14 +140,14 @@ fn what_can_be_registered() {
             areas(process),
             [(0, 2, RW), (2, 6, RW), (12, 2, PROT_READ), (14, 2, PROT_READ)]
         );
-        assert_eq!(flags(process, 2), "VmFlags: rd wr mr mw me um ac ");
+        assert_eq!(flags(process, 2), "VmFlags: rd wr mr mw me um ac sd ");
         assert_eq!(register(process, &fd, pages(0, 4), MISSING | WP), Ok(with_writes));
-        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um uw ac ");
+        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um uw ac sd ");
         // Less of it changes nothing.
         assert_eq!(register(process, &fd, pages(0, 4), WP), Ok(with_writes));
-        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um uw ac ");
+        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um uw ac sd ");
         assert_eq!(register(process, &fd, pages(4, 4), WP), Ok(with_writes), "in its place");
-        assert_eq!(flags(process, 4), "VmFlags: rd wr mr mw me uw ac ");
+        assert_eq!(flags(process, 4), "VmFlags: rd wr mr mw me uw ac sd ");
         // Another descriptor.
         let other = ready(process, 0);
         assert_eq!(register(process, &other, pages(0, 1), MISSING), Err(EBUSY));
@@ -157,7 +157,7 @@ fn what_can_be_registered() {
         assert_eq!(areas(process), [(0, 8, RW), (12, 4, PROT_READ)]);
         assert_eq!(register(process, &other, pages(0, 1), MISSING), Ok(range));
         process.close_userfaultfd(fd).unwrap();
-        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um ac ", "not its own");
+        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me um ac sd ", "not its own");
         process.close_userfaultfd(other).unwrap();
         assert_eq!(areas(process), [(0, 8, RW), (12, 4, PROT_READ)]);
         // Memory of files, but not of segments.
@@ -169,7 +169,7 @@ fn what_can_be_registered() {
         let fd = ready(process, 0);
         assert_eq!(register(process, &fd, pages(32, 2), MISSING), Err(EINVAL));
         assert_eq!(register(process, &fd, pages(32, 1), MISSING | WP), Ok(with_writes));
-        assert_eq!(flags(process, 32), "VmFlags: rd wr sh mr mw me ms um uw ");
+        assert_eq!(flags(process, 32), "VmFlags: rd wr sh mr mw me ms um uw sd ");
     });
 }
 
@@ -351,7 +351,7 @@ fn a_write_to_a_protected_page_is_told() {
         let moved =
             process.mremap(at(0), 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(64));
         assert_eq!(moved, Ok(at(64)));
-        assert_eq!(flags(process, 64), "VmFlags: rd wr mr mw me ac ");
+        assert_eq!(flags(process, 64), "VmFlags: rd wr mr mw me ac sd ");
         assert_eq!(store(process, sim, at(67), 9), Ok(()));
     });
 }
@@ -391,7 +391,7 @@ fn what_may_never_be_written_is_not_registered() {
         assert_eq!(register(process, &fd, pages(4, 1), MISSING), Err(EPERM));
         assert_eq!(register(process, &fd, pages(0, 8), MISSING), Err(EPERM));
         assert_eq!(areas(process)[0], (0, 2, RW), "nothing is registered");
-        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me ac ");
+        assert_eq!(flags(process, 0), "VmFlags: rd wr mr mw me ac sd ");
     });
 }
 

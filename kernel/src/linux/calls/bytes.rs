@@ -1,8 +1,8 @@
 //! Calls about opened files: their bytes and their descriptors.
 
-use super::super::content::Content;
+use super::super::content::{Content, Device};
 use super::super::opened::{DESCRIPTORS_MAX, Descriptor, From, Opened};
-use super::super::pipe::Pipe;
+use super::super::pipe::{self, Pipe};
 use super::super::process::Member;
 use super::super::signal::Info;
 use super::super::thread::Thread;
@@ -10,17 +10,20 @@ use super::super::transfer::Transfer;
 use super::super::user::Buffer;
 use super::super::{clock, names, user, world};
 use super::Answer;
-use super::numbers::CLOSE_RANGE_CLOEXEC;
+use super::numbers::{
+    CLOSE_RANGE_CLOEXEC, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, USERFAULTFD_IOC_NEW,
+};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use foliant_files::{Last, NodeId};
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EBADF, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
+use linux_raw_sys::errno::{EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
 use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
 use linux_raw_sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
     FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK, O_RDONLY, O_TRUNC,
-    O_WRONLY, S_IFIFO, SIGPIPE, iovec,
+    O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
 };
 use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX};
 
@@ -41,21 +44,32 @@ pub(super) fn read(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer
     opened(thread, number)?.read(From::Position, Buffer { at, bytes })
 }
 pub(super) fn write(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer {
-    told(thread, opened(thread, number)?.write(From::Position, Buffer { at, bytes }))
+    told(
+        thread,
+        opened(thread, number)?.write(
+            From::Position,
+            Buffer { at, bytes },
+            thread.process.limits.file(),
+        ),
+    )
 }
-/// A write that nobody will read is a signal, too.
+/// A write that nobody will read is a signal, too, and so is one beyond the limit of files.
 fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
-    if answer == Err(Errno(EPIPE)) {
-        let own: Arc<dyn Member> = thread.clone();
-        thread.process.send_to(&own, Info::sent(SIGPIPE, 0, thread.process.id));
-    }
+    let signal = match answer {
+        Err(Errno(EPIPE)) => SIGPIPE,
+        Err(Errno(EFBIG)) => SIGXFSZ,
+        answer => return answer,
+    };
+    let own: Arc<dyn Member> = thread.clone();
+    thread.process.send_to(&own, Info::sent(signal, 0, thread.process.id));
     answer
 }
 pub(super) fn pread64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
     opened(thread, number)?.read(offset(from)?, Buffer { at, bytes })
 }
 pub(super) fn pwrite64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
-    opened(thread, number)?.write(offset(from)?, Buffer { at, bytes })
+    let end = thread.process.limits.file();
+    told(thread, opened(thread, number)?.write(offset(from)?, Buffer { at, bytes }, end))
 }
 
 /// The buffers that a call names.
@@ -115,7 +129,24 @@ pub(super) fn writev(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answ
             let count = it.write(&mut Transfer::of(buffers), opened.waits());
             told(thread, count.map(|count| count as u64))
         }
-        None => each_buffer(buffers, None, |from, buffer| opened.write(from, buffer)),
+        None => each_buffer(buffers, None, |from, buffer| {
+            opened.write(from, buffer, thread.process.limits.file())
+        }),
+    }
+}
+/// Pages of the program become bytes of a pipe, or come from there: copies, of which the program
+/// may not count on being any other.
+pub(super) fn vmsplice(thread: &Arc<Thread>, [number, at, count, flags, ..]: Six) -> Answer {
+    const KNOWN: u64 = 15; // move, do not wait, more comes, a gift
+    let opened = opened(thread, number)?;
+    if flags & !KNOWN != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let channel: &dyn Any = &**opened.channel().ok_or(Errno(EBADF))?;
+    match () {
+        () if !channel.is::<pipe::End>() => Err(Errno(EBADF)),
+        () if opened.may_write() => writev(thread, [number, at, count, 0, 0, 0]),
+        () => readv(thread, [number, at, count, 0, 0, 0]),
     }
 }
 pub(super) fn preadv(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
@@ -124,7 +155,9 @@ pub(super) fn preadv(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -
 }
 pub(super) fn pwritev(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    each_buffer(buffers(at, count)?, Some(from), |from, buffer| opened.write(from, buffer))
+    each_buffer(buffers(at, count)?, Some(from), |from, buffer| {
+        opened.write(from, buffer, thread.process.limits.file())
+    })
 }
 
 pub(super) fn lseek(thread: &Arc<Thread>, [number, by, whence, ..]: Six) -> Answer {
@@ -148,13 +181,12 @@ pub(super) fn fadvise64(thread: &Arc<Thread>, [number, _, _, advice, ..]: Six) -
         _ => Ok(0),
     }
 }
-/// Locks of files are not kept: everybody gets every one.
-pub(super) fn flock(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
-    opened(thread, number).map(|_| 0)
-}
 
 /// Gives a file another length.
-fn set_length(node: NodeId, bytes: u64) -> Answer {
+fn set_length(thread: &Arc<Thread>, node: NodeId, bytes: u64) -> Answer {
+    if bytes <= i64::MAX as u64 && bytes > thread.process.limits.file() {
+        return told(thread, Err(Errno(EFBIG)));
+    }
     let bytes = i64::try_from(bytes).map_err(|_| Errno(EINVAL))?;
     if world().files.read().is_folder(node) {
         return Err(Errno(EISDIR));
@@ -172,11 +204,12 @@ pub(super) fn ftruncate(thread: &Arc<Thread>, [number, bytes, ..]: Six) -> Answe
     if !opened.may_write() {
         return Err(Errno(EINVAL));
     }
-    set_length(opened.node, bytes)
+    set_length(thread, opened.node, bytes)
 }
 pub(super) fn truncate(thread: &Arc<Thread>, [path, bytes, ..]: Six) -> Answer {
     let path = user::get_path(path)?;
-    set_length(thread.process.walk(thread.process.folder(), &path, Last::Follow)?, bytes)
+    let node = thread.process.walk(thread.process.folder(), &path, Last::Follow)?;
+    set_length(thread, node, bytes)
 }
 pub(super) fn fallocate(thread: &Arc<Thread>, [number, mode, from, bytes, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
@@ -193,7 +226,7 @@ pub(super) fn fallocate(thread: &Arc<Thread>, [number, mode, from, bytes, ..]: S
 
 pub(super) fn close(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
     let closed = thread.process.descriptors.lock().take(number)?;
-    drop(closed);
+    thread.process.closed(closed);
     Ok(0)
 }
 pub(super) fn close_range(thread: &Arc<Thread>, [first, last, flags, ..]: Six) -> Answer {
@@ -211,7 +244,7 @@ pub(super) fn close_range(thread: &Arc<Thread>, [first, last, flags, ..]: Six) -
         }
         let closed = all.take(number);
         drop(all);
-        drop(closed);
+        closed.into_iter().for_each(|closed| thread.process.closed(closed));
     }
     Ok(0)
 }
@@ -231,23 +264,24 @@ pub(super) fn dup3(thread: &Arc<Thread>, [number, to, flags, ..]: Six) -> Answer
     if number as u32 as usize == to || flags & !u64::from(O_CLOEXEC) != 0 {
         return Err(Errno(EINVAL));
     }
-    if to >= DESCRIPTORS_MAX {
+    let mut all = thread.process.descriptors.lock();
+    if to >= all.most {
         return Err(Errno(EBADF));
     }
-    let mut all = thread.process.descriptors.lock();
     let opened = all.get(number)?.opened.clone();
     let closed = all.set(to, Some(Descriptor { opened, closes: flags != 0 }));
     drop(all);
-    drop(closed);
+    closed.into_iter().for_each(|closed| thread.process.closed(closed));
     Ok(to as u64)
 }
 
 pub(super) fn fcntl(thread: &Arc<Thread>, [number, command, argument, ..]: Six) -> Answer {
     let mut all = thread.process.descriptors.lock();
+    let most = all.most as u64;
     let it = all.get_mut(number)?;
     match command as u32 {
         F_DUPFD | F_DUPFD_CLOEXEC => {
-            if argument >= DESCRIPTORS_MAX as u64 {
+            if argument >= most {
                 return Err(Errno(EINVAL));
             }
             let closes = command as u32 == F_DUPFD_CLOEXEC;
@@ -266,7 +300,11 @@ pub(super) fn fcntl(thread: &Arc<Thread>, [number, command, argument, ..]: Six) 
             it.opened.set_flags(kept | argument as u32 & changes);
             Ok(0)
         }
-        F_SETLK | F_SETLKW | F_GETLK => Ok(0),
+        F_SETLK | F_SETLKW | F_GETLK | F_OFD_SETLK | F_OFD_SETLKW | F_OFD_GETLK => {
+            let opened = it.opened.clone();
+            drop(all);
+            super::locks::ranges(thread, &opened, command as u32, argument)
+        }
         command @ (F_ADD_SEALS | F_GET_SEALS) => {
             let opened = it.opened.clone();
             drop(all);
@@ -297,7 +335,12 @@ pub(super) fn ioctl(thread: &Arc<Thread>, [number, request, at, ..]: Six) -> Ans
         }
         request => match opened.channel() {
             Some(channel) => channel.ioctl(request, at),
-            None => Err(Errno(ENOTTY)),
+            None => match opened.content() {
+                Ok(Content::Device(Device::Userfault)) if request == USERFAULTFD_IOC_NEW => {
+                    super::memory::userfaultfd(thread, [at, 0, 0, 0, 0, 0])
+                }
+                _ => Err(Errno(ENOTTY)),
+            },
         },
     }
 }

@@ -3,15 +3,17 @@
 use super::super::content::{Bytes, Content};
 use super::super::opened::{Descriptor, Opened};
 use super::super::thread::Thread;
-use super::super::{File, clock, user, world};
+use super::super::{File, clock, user, userfault, world};
 use super::Answer;
+use super::numbers::NO_KIND;
 use crate::memory::manager;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV};
 use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, MFD_CLOEXEC, O_RDWR, PROT_WRITE, S_IFREG,
+    MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, MFD_CLOEXEC, O_CLOEXEC, O_NONBLOCK, O_RDWR, PROT_WRITE,
+    S_IFREG,
 };
 
 type Six = [u64; 6];
@@ -121,4 +123,16 @@ pub(super) fn memfd_create(thread: &Arc<Thread>, [name, flags, ..]: Six) -> Answ
     let opened = Opened::of(node, O_RDWR)?;
     let closes = flags & MFD_CLOEXEC != 0;
     thread.process.descriptors.lock().add(0, Descriptor { opened, closes })
+}
+
+pub(super) fn userfaultfd(thread: &Arc<Thread>, [flags, ..]: Six) -> Answer {
+    let flags = flags as u32;
+    let channel = userfault::open(thread, flags)?;
+    let opened = Opened::of_channel(channel, NO_KIND, O_RDWR | flags & O_NONBLOCK);
+    let closes = flags & O_CLOEXEC != 0;
+    thread.process.descriptors.lock().add(0, Descriptor { opened, closes })
+}
+/// There is one node: nobody chooses, and Linux answers so where it is built for that.
+pub(super) fn without_nodes(_: &Arc<Thread>, _: Six) -> Answer {
+    Err(Errno::NOSYS)
 }

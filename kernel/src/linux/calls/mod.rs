@@ -8,16 +8,24 @@
 //! **Not here**: what memory calls mean (`foliant-linux`).
 
 mod bytes;
+mod events;
+mod facts;
+mod limits;
 mod listed;
+mod locks;
 mod memory;
-
+mod mounts;
 mod numbers;
 mod paths;
 mod poll;
 mod process;
+mod remote;
+mod scheduling;
+mod shared;
 mod signals;
 mod system;
 mod time;
+mod timers;
 
 use super::signal::CUT;
 use super::thread::Thread;
@@ -58,6 +66,25 @@ fn find(number: u32) -> Option<Call> {
         __NR_munlock => memory::munlock,
         __NR_munlockall => memory::munlockall,
         __NR_munmap => memory::munmap,
+        __NR_userfaultfd => memory::userfaultfd,
+        __NR_get_mempolicy
+        | __NR_mbind
+        | __NR_migrate_pages
+        | __NR_move_pages
+        | __NR_set_mempolicy
+        | __NR_set_mempolicy_home_node => memory::without_nodes,
+
+        __NR_shmat => shared::shmat,
+        __NR_shmctl => shared::shmctl,
+        __NR_shmdt => shared::shmdt,
+        __NR_shmget => shared::shmget,
+
+        __NR_pidfd_open => remote::pidfd_open,
+        __NR_pidfd_send_signal => remote::pidfd_send_signal,
+        __NR_process_madvise => remote::process_madvise,
+        __NR_process_mrelease => remote::process_mrelease,
+        __NR_process_vm_readv => remote::process_vm_readv,
+        __NR_process_vm_writev => remote::process_vm_writev,
 
         __NR_close => bytes::close,
         __NR_close_range => bytes::close_range,
@@ -68,7 +95,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_fallocate => bytes::fallocate,
         __NR_fcntl => bytes::fcntl,
         __NR_fdatasync | __NR_fsync => bytes::fsync,
-        __NR_flock => bytes::flock,
+        __NR_flock => locks::flock,
         __NR_ftruncate => bytes::ftruncate,
         __NR_ioctl => bytes::ioctl,
         __NR_lseek => bytes::lseek,
@@ -83,7 +110,29 @@ fn find(number: u32) -> Option<Call> {
         __NR_sync => bytes::sync,
         __NR_truncate => bytes::truncate,
         __NR_write => bytes::write,
+        __NR_vmsplice => bytes::vmsplice,
         __NR_writev => bytes::writev,
+
+        __NR_epoll_create => events::epoll_create,
+        __NR_epoll_create1 => events::epoll_create1,
+        __NR_epoll_ctl => events::epoll_ctl,
+        __NR_epoll_pwait => events::epoll_pwait,
+        __NR_epoll_pwait2 => events::epoll_pwait2,
+        __NR_epoll_wait => events::epoll_wait,
+        __NR_eventfd => events::eventfd,
+        __NR_eventfd2 => events::eventfd2,
+        __NR_timerfd_create => events::timerfd_create,
+        __NR_timerfd_gettime => events::timerfd_gettime,
+        __NR_timerfd_settime => events::timerfd_settime,
+
+        __NR_alarm => timers::alarm,
+        __NR_getitimer => timers::getitimer,
+        __NR_setitimer => timers::setitimer,
+        __NR_timer_create => timers::timer_create,
+        __NR_timer_delete => timers::timer_delete,
+        __NR_timer_getoverrun => timers::timer_getoverrun,
+        __NR_timer_gettime => timers::timer_gettime,
+        __NR_timer_settime => timers::timer_settime,
 
         __NR_poll => poll::poll,
         __NR_ppoll => poll::ppoll,
@@ -92,25 +141,25 @@ fn find(number: u32) -> Option<Call> {
 
         __NR_access => paths::access,
         __NR_chdir => paths::chdir,
-        __NR_chmod => paths::chmod,
+        __NR_chmod => facts::chmod,
         __NR_creat => paths::creat,
         __NR_faccessat => paths::faccessat,
         __NR_faccessat2 => paths::faccessat2,
         __NR_fchdir => paths::fchdir,
-        __NR_fchmod => paths::fchmod,
-        __NR_fchmodat => paths::fchmodat,
-        __NR_fchown => paths::fchown,
-        __NR_fchownat => paths::fchownat,
-        __NR_fstat => paths::fstat,
-        __NR_fstatfs => paths::fstatfs,
+        __NR_fchmod => facts::fchmod,
+        __NR_fchmodat => facts::fchmodat,
+        __NR_fchown => facts::fchown,
+        __NR_fchownat => facts::fchownat,
+        __NR_fstat => facts::fstat,
+        __NR_fstatfs => facts::fstatfs,
         __NR_getcwd => paths::getcwd,
         __NR_getdents64 => paths::getdents64,
         __NR_link => paths::link,
         __NR_linkat => paths::linkat,
-        __NR_lstat => paths::lstat,
+        __NR_lstat => facts::lstat,
         __NR_mkdir => paths::mkdir,
         __NR_mkdirat => paths::mkdirat,
-        __NR_newfstatat => paths::newfstatat,
+        __NR_newfstatat => facts::newfstatat,
         __NR_open => paths::open,
         __NR_openat => paths::openat,
         __NR_readlink => paths::readlink,
@@ -119,15 +168,15 @@ fn find(number: u32) -> Option<Call> {
         __NR_renameat => paths::renameat,
         __NR_renameat2 => paths::renameat2,
         __NR_rmdir => paths::rmdir,
-        __NR_stat => paths::stat,
-        __NR_statfs => paths::statfs,
-        __NR_statx => paths::statx,
+        __NR_stat => facts::stat,
+        __NR_statfs => facts::statfs,
+        __NR_statx => facts::statx,
         __NR_symlink => paths::symlink,
         __NR_symlinkat => paths::symlinkat,
         __NR_umask => paths::umask,
         __NR_unlink => paths::unlink,
         __NR_unlinkat => paths::unlinkat,
-        __NR_utimensat => paths::utimensat,
+        __NR_utimensat => facts::utimensat,
 
         __NR_arch_prctl => process::arch_prctl,
         __NR_execve => process::execve,
@@ -173,16 +222,37 @@ fn find(number: u32) -> Option<Call> {
         __NR_time => time::time,
         __NR_times => time::times,
 
-        __NR_getcpu => system::getcpu,
+        __NR_getrlimit => limits::getrlimit,
+        __NR_getrusage => limits::getrusage,
+        __NR_prlimit64 => limits::prlimit64,
+        __NR_setrlimit => limits::setrlimit,
+
+        __NR_getcpu => scheduling::getcpu,
+        __NR_getpriority => scheduling::getpriority,
+        __NR_membarrier => scheduling::membarrier,
+        __NR_sched_get_priority_max => scheduling::sched_get_priority_max,
+        __NR_sched_get_priority_min => scheduling::sched_get_priority_min,
+        __NR_sched_getaffinity => scheduling::sched_getaffinity,
+        __NR_sched_getattr => scheduling::sched_getattr,
+        __NR_sched_getparam => scheduling::sched_getparam,
+        __NR_sched_getscheduler => scheduling::sched_getscheduler,
+        __NR_sched_rr_get_interval => scheduling::sched_rr_get_interval,
+        __NR_sched_setaffinity => scheduling::sched_setaffinity,
+        __NR_sched_setattr => scheduling::sched_setattr,
+        __NR_sched_setparam => scheduling::sched_setparam,
+        __NR_sched_setscheduler => scheduling::sched_setscheduler,
+        __NR_sched_yield => scheduling::sched_yield,
+        __NR_setpriority => scheduling::setpriority,
+
+        __NR_mount => mounts::mount,
+        __NR_umount2 => mounts::umount2,
+
         __NR_getgroups => process::zero,
         __NR_getrandom => system::getrandom,
-        __NR_getrlimit => system::getrlimit,
-        __NR_getrusage => system::getrusage,
-        __NR_prlimit64 => system::prlimit64,
-        __NR_sched_getaffinity => system::sched_getaffinity,
-        __NR_sched_setaffinity => system::sched_setaffinity,
-        __NR_sched_yield => system::sched_yield,
+        __NR_personality => system::personality,
         __NR_reboot => system::reboot,
+        __NR_setdomainname => system::setdomainname,
+        __NR_sethostname => system::sethostname,
         __NR_sysinfo => system::sysinfo,
         __NR_uname => system::uname,
         _ => return None,
@@ -221,6 +291,11 @@ fn makes(number: u32) -> bool {
         __NR_clone
             | __NR_clone3
             | __NR_creat
+            | __NR_epoll_create
+            | __NR_epoll_create1
+            | __NR_epoll_ctl
+            | __NR_eventfd
+            | __NR_eventfd2
             | __NR_execve
             | __NR_fork
             | __NR_link
@@ -228,15 +303,21 @@ fn makes(number: u32) -> bool {
             | __NR_memfd_create
             | __NR_mkdir
             | __NR_mkdirat
+            | __NR_mount
             | __NR_open
             | __NR_openat
+            | __NR_pidfd_open
             | __NR_pipe
             | __NR_pipe2
             | __NR_rename
             | __NR_renameat
             | __NR_renameat2
+            | __NR_shmget
             | __NR_symlink
             | __NR_symlinkat
+            | __NR_timer_create
+            | __NR_timerfd_create
+            | __NR_userfaultfd
             | __NR_vfork
     )
 }

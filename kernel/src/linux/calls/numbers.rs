@@ -1,4 +1,5 @@
-//! Numbers of Linux that `linux-raw-sys` does not have: of `asm/prctl.h` and `linux/close_range.h`.
+//! Numbers of Linux that `linux-raw-sys` does not have: of `asm/prctl.h`, `linux/close_range.h`,
+//! `linux/fcntl.h`, `linux/ipc.h`, `linux/shm.h` and `linux/userfaultfd.h`.
 
 pub(super) const ARCH_SET_GS: u32 = 0x1001;
 pub(super) const ARCH_SET_FS: u32 = 0x1002;
@@ -6,3 +7,16 @@ pub(super) const ARCH_GET_FS: u32 = 0x1003;
 pub(super) const ARCH_GET_GS: u32 = 0x1004;
 
 pub(super) const CLOSE_RANGE_CLOEXEC: u32 = 1 << 2;
+
+pub(super) const F_OFD_GETLK: u32 = 36;
+pub(super) const F_OFD_SETLK: u32 = 37;
+pub(super) const F_OFD_SETLKW: u32 = 38;
+
+pub(super) const IPC_INFO: u32 = 3;
+pub(super) const SHM_STAT: u32 = 13;
+pub(super) const SHM_INFO: u32 = 14;
+pub(super) const SHM_STAT_ANY: u32 = 15;
+
+pub(super) const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
+/// The mode of what has no kind of file: anonymous nodes.
+pub(super) const NO_KIND: u32 = 0o600;

@@ -1,35 +1,28 @@
-//! Calls about names of files, and what is known of a file.
+//! Calls about names of files.
 
 use super::super::content::Content;
 use super::super::opened::{Descriptor, Opened};
 use super::super::process::Process;
 use super::super::thread::Thread;
-use super::super::{clock, names, user, world};
+use super::super::{clock, mounts, names, user, world};
 use super::{Answer, refused};
-use crate::memory::manager;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use foliant_files::{Body, Facts, Files, Last, NodeId, Place, Time, rename_flags};
+use foliant_files::{Body, Files, Final, Last, NodeId, Place, Time, rename_flags};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ERANGE, ESTALE};
 use linux_raw_sys::errno::{EEXIST, ENXIO};
 use linux_raw_sys::general::{
-    __kernel_timespec, AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW,
-    AT_SYMLINK_NOFOLLOW, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH,
-    O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, STATX_BASIC_STATS,
-    UTIME_NOW, UTIME_OMIT, X_OK, stat, statfs, statx, statx_timestamp,
+    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_ACCMODE,
+    O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC,
+    O_WRONLY, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, X_OK,
 };
 
 type Six = [u64; 6];
 
 /// `AT_FDCWD` as the calls without a folder mean it.
-const HERE: u64 = AT_FDCWD as u64;
-const BLOCK: u64 = 4096;
-/// The bytes that a block of `st_blocks` counts.
-const SECTOR: u64 = 512;
-/// What `statfs` says that a file system in memory is.
-const TMPFS: i64 = linux_raw_sys::general::TMPFS_MAGIC as i64;
+pub(super) const HERE: u64 = AT_FDCWD as u64;
 
 /// The folder that a path of a call begins at.
 fn folder(process: &Process, number: u64, path: &[u8]) -> Result<NodeId, Errno> {
@@ -41,7 +34,7 @@ fn folder(process: &Process, number: u64, path: &[u8]) -> Result<NodeId, Errno> 
     if is_folder { Ok(node) } else { Err(Errno(ENOTDIR)) }
 }
 /// Where a path of a call leads; an empty one to the descriptor itself, where the flags allow it.
-fn walk(process: &Process, number: u64, path: u64, flags: u32) -> Result<NodeId, Errno> {
+pub(super) fn walk(process: &Process, number: u64, path: u64, flags: u32) -> Result<NodeId, Errno> {
     let path = user::get_path(path)?;
     if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
         return match number as i32 == AT_FDCWD {
@@ -60,7 +53,7 @@ fn place(process: &Process, number: u64, path: u64) -> Result<Place, Errno> {
     world().files.read().place(from, &path, Last::Keep, &asked).map_err(refused)
 }
 /// Changes names.
-fn changing<R>(
+pub(super) fn changing<R>(
     change: impl FnOnce(&mut Files<Content>, Time) -> Result<R, foliant_files::Refused>,
 ) -> Result<R, Errno> {
     change(&mut world().files.write(), clock::now()).map_err(refused)
@@ -86,7 +79,9 @@ pub(super) fn openat(thread: &Arc<Thread>, [number, path, flags, mode, ..]: Six)
             return Err(Errno(EINVAL));
         }
         let mode = S_IFREG | process.masked(mode);
-        world().files.write().make_unnamed(mode, Content::Packed(&[]), clock::now())
+        let mut files = world().files.write();
+        let content = mounts::new_file(&files, node, b"#")?;
+        files.make_unnamed(mode, content, clock::now())
     } else {
         find_or_make(process, from, &path, flags, mode)?
     };
@@ -135,8 +130,12 @@ fn find_or_make(
         Some(node) => Ok(node),
         None => {
             let mode = S_IFREG | process.masked(mode);
-            let body = Body::Leaf(Content::Packed(&[]));
-            files.make(&place, mode, body, clock::now()).map_err(refused)
+            let name = match place.last() {
+                Final::Name(name) => name.clone(),
+                _ => Vec::new(),
+            };
+            let content = mounts::new_file(&files, place.folder(), &name)?;
+            files.make(&place, mode, Body::Leaf(content), clock::now()).map_err(refused)
         }
     }
 }
@@ -157,90 +156,6 @@ fn truncate(node: NodeId) -> Result<(), Errno> {
     }
     names::note_written(node);
     Ok(())
-}
-
-/// What is known of a file.
-struct Known {
-    facts: Facts,
-    inode: u64,
-    bytes: u64,
-    device: u64,
-}
-
-impl Known {
-    fn of(node: NodeId) -> Result<Known, Errno> {
-        let files = world().files.read();
-        let facts = files.facts(node).ok_or(Errno(ESTALE))?;
-        let link = files.link_text(node).map_or(0, |text| text.len() as u64);
-        let content = files.leaf(node);
-        let bytes = content.map_or(link, Content::bytes);
-        let device = content.map_or(0, Content::device);
-        Ok(Known { facts, inode: node.inode(), bytes, device })
-    }
-    fn blocks(&self) -> u64 {
-        self.bytes.div_ceil(BLOCK) * (BLOCK / SECTOR)
-    }
-    fn put(&self, at: u64) -> Answer {
-        let facts = &self.facts;
-        let time = |time: Time| (time.seconds as u64, u64::from(time.nanos));
-        let mut out: stat = user::zeros();
-        (out.st_dev, out.st_ino, out.st_nlink) = (1, self.inode, facts.links.into());
-        (out.st_mode, out.st_uid, out.st_gid) = (facts.mode, facts.uid, facts.gid);
-        (out.st_rdev, out.st_size) = (self.device, self.bytes as i64);
-        (out.st_blksize, out.st_blocks) = (BLOCK as i64, self.blocks() as i64);
-        (out.st_atime, out.st_atime_nsec) = time(facts.accessed);
-        (out.st_mtime, out.st_mtime_nsec) = time(facts.modified);
-        (out.st_ctime, out.st_ctime_nsec) = time(facts.changed);
-        user::put(at, &out).map(|()| 0)
-    }
-}
-
-pub(super) fn stat(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
-    Known::of(walk(&thread.process, HERE, path, 0)?)?.put(at)
-}
-pub(super) fn lstat(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
-    Known::of(walk(&thread.process, HERE, path, AT_SYMLINK_NOFOLLOW)?)?.put(at)
-}
-pub(super) fn fstat(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
-    Known::of(super::bytes::opened(thread, number)?.node)?.put(at)
-}
-pub(super) fn newfstatat(thread: &Arc<Thread>, [number, path, at, flags, ..]: Six) -> Answer {
-    Known::of(walk(&thread.process, number, path, flags as u32)?)?.put(at)
-}
-pub(super) fn statx(thread: &Arc<Thread>, [number, path, flags, _, at, _]: Six) -> Answer {
-    let known = Known::of(walk(&thread.process, number, path, flags as u32)?)?;
-    let facts = &known.facts;
-    let time =
-        |time: Time| statx_timestamp { tv_sec: time.seconds, tv_nsec: time.nanos, __reserved: 0 };
-    let mut out: statx = user::zeros();
-    (out.stx_mask, out.stx_blksize) = (STATX_BASIC_STATS, BLOCK as u32);
-    (out.stx_nlink, out.stx_uid, out.stx_gid) = (facts.links, facts.uid, facts.gid);
-    (out.stx_mode, out.stx_ino) = (facts.mode as u16, known.inode);
-    (out.stx_size, out.stx_blocks) = (known.bytes, known.blocks());
-    out.stx_atime = time(facts.accessed);
-    out.stx_mtime = time(facts.modified);
-    out.stx_ctime = time(facts.changed);
-    out.stx_rdev_major = (known.device >> 8) as u32;
-    out.stx_rdev_minor = (known.device & 0xff) as u32;
-    out.stx_dev_minor = 1;
-    user::put(at, &out).map(|()| 0)
-}
-fn put_statfs(at: u64) -> Answer {
-    let memory = manager().memory();
-    let mut out: statfs = user::zeros();
-    (out.f_type, out.f_bsize, out.f_frsize) = (TMPFS, BLOCK as i64, BLOCK as i64);
-    out.f_blocks = memory.managed.get() as i64;
-    (out.f_bfree, out.f_bavail) = (memory.free.get() as i64, memory.free.get() as i64);
-    out.f_namelen = foliant_files::NAME_MAX as i64;
-    user::put(at, &out).map(|()| 0)
-}
-pub(super) fn statfs(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
-    walk(&thread.process, HERE, path, 0)?;
-    put_statfs(at)
-}
-pub(super) fn fstatfs(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
-    super::bytes::opened(thread, number)?;
-    put_statfs(at)
 }
 
 pub(super) fn access(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
@@ -395,63 +310,6 @@ pub(super) fn renameat2(thread: &Arc<Thread>, [from, old, to, new, flags, _]: Si
     Ok(0)
 }
 
-fn set_facts(node: NodeId, change: impl FnOnce(&mut Facts)) -> Answer {
-    changing(|files, now| {
-        files.change_facts(node, |facts| {
-            change(facts);
-            facts.changed = now;
-        })
-    })
-    .map(|()| 0)
-}
-fn set_mode(node: NodeId, mode: u64) -> Answer {
-    set_facts(node, |facts| facts.mode = facts.mode & S_IFMT | mode as u32 & 0o7777)
-}
-pub(super) fn chmod(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
-    set_mode(walk(&thread.process, HERE, path, 0)?, mode)
-}
-pub(super) fn fchmod(thread: &Arc<Thread>, [number, mode, ..]: Six) -> Answer {
-    set_mode(super::bytes::opened(thread, number)?.node, mode)
-}
-pub(super) fn fchmodat(thread: &Arc<Thread>, [number, path, mode, ..]: Six) -> Answer {
-    set_mode(walk(&thread.process, number, path, 0)?, mode)
-}
-fn set_owner(node: NodeId, uid: u64, gid: u64) -> Answer {
-    let given = |id: u64, before: u32| if id as u32 == u32::MAX { before } else { id as u32 };
-    set_facts(node, |facts| {
-        (facts.uid, facts.gid) = (given(uid, facts.uid), given(gid, facts.gid));
-    })
-}
-pub(super) fn fchown(thread: &Arc<Thread>, [number, uid, gid, ..]: Six) -> Answer {
-    set_owner(super::bytes::opened(thread, number)?.node, uid, gid)
-}
-pub(super) fn fchownat(thread: &Arc<Thread>, [number, path, uid, gid, flags, _]: Six) -> Answer {
-    set_owner(walk(&thread.process, number, path, flags as u32)?, uid, gid)
-}
 pub(super) fn umask(thread: &Arc<Thread>, [mask, ..]: Six) -> Answer {
     Ok(thread.process.mask.swap(mask as u32 & 0o777, Ordering::Relaxed).into())
-}
-pub(super) fn utimensat(thread: &Arc<Thread>, [number, path, times, flags, ..]: Six) -> Answer {
-    let node = match path {
-        0 => super::bytes::opened(thread, number)?.node,
-        path => walk(&thread.process, number, path, flags as u32)?,
-    };
-    let now = clock::now();
-    let given = |at: u64| {
-        let it: __kernel_timespec = user::get(at)?;
-        match it.tv_nsec {
-            nanos if nanos == i64::from(UTIME_NOW) => Ok(Some(now)),
-            nanos if nanos == i64::from(UTIME_OMIT) => Ok(None),
-            nanos if !(0..1_000_000_000).contains(&nanos) => Err(Errno(EINVAL)),
-            nanos => Ok(Some(Time { seconds: it.tv_sec, nanos: nanos as u32 })),
-        }
-    };
-    let [accessed, modified] = match times {
-        0 => [Some(now); 2],
-        at => [given(at)?, given(at.wrapping_add(size_of::<__kernel_timespec>() as u64))?],
-    };
-    set_facts(node, |facts| {
-        facts.accessed = accessed.unwrap_or(facts.accessed);
-        facts.modified = modified.unwrap_or(facts.modified);
-    })
 }

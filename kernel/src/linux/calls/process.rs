@@ -1,7 +1,7 @@
 //! Calls about processes and threads.
 
 use super::super::process::{self, Member, Process, Reap};
-use super::super::sched;
+use super::super::sched::{self, Runs};
 use super::super::signal::{CUT, Ended, Info};
 use super::super::thread::Thread;
 use super::super::waiters::Cut;
@@ -17,7 +17,7 @@ use linux_raw_sys::general::{
     CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS, CLONE_SIGHAND,
     CLONE_THREAD, CLONE_VFORK, CLONE_VM, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
     FUTEX_REQUEUE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAKE, FUTEX_WAKE_BITSET, P_ALL, P_PGID,
-    P_PID, WNOHANG, WNOWAIT, clone_args, rusage,
+    P_PID, WNOHANG, WNOWAIT, clone_args,
 };
 use linux_raw_sys::prctl::{PR_GET_NAME, PR_SET_NAME};
 
@@ -216,10 +216,11 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
     if !has(CLONE_THREAD) && !has(CLONE_VM) {
         made.signals.stack.set(thread.signals.stack.get());
     }
-    if !has(CLONE_THREAD) {
-        // A program that puts something into its place gets no folder of texts.
-        let _ = texts::make_process(&process);
-    }
+    // A program that puts something into its place gets no folder of texts.
+    let _ = match has(CLONE_THREAD) {
+        true => texts::make_thread(&process, made.id),
+        false => texts::make_process(&process),
+    };
     sched::start(made);
     if has(CLONE_VFORK) && !has(CLONE_THREAD) {
         // Only its own end lets it go on before the child does.
@@ -269,7 +270,7 @@ pub(super) fn wait4(thread: &Arc<Thread>, [id, status, flags, usage, ..]: Six) -
         user::put(status, &ended.word())?;
     }
     if usage != 0 {
-        user::put(usage, &user::zeros::<rusage>())?;
+        user::put(usage, &child.usage().and(child.children_usage()).told())?;
     }
     Ok(child.id.into())
 }
@@ -281,12 +282,13 @@ pub(super) fn waitid(thread: &Arc<Thread>, [kind, id, info, flags, usage, _]: Si
         _ => return Err(Errno(EINVAL)),
     };
     let found = wait(thread, is_meant(&thread.process, id), flags as u32)?;
+    if usage != 0 {
+        let used = found.as_ref().map(|(child, _)| child.usage().and(child.children_usage()));
+        user::put(usage, &used.unwrap_or_default().told())?;
+    }
     if info != 0 {
         let told = found.map(|(child, ended)| Info::of_child(child.id, ended));
         user::put(info, &told.unwrap_or(user::zeros()))?;
-    }
-    if usage != 0 {
-        user::put(usage, &user::zeros::<rusage>())?;
     }
     Ok(0)
 }

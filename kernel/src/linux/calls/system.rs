@@ -1,22 +1,18 @@
-//! Calls about the machine and its limits.
+//! Calls about the machine.
 
-use super::super::opened::DESCRIPTORS_MAX;
-use super::super::process::Member;
 use super::super::signal::Ended;
 use super::super::thread::Thread;
-use super::super::{clock, process, random, sched, texts, user};
+use super::super::{VERSION, clock, process, random, texts, trivia, user};
 use super::Answer;
 use crate::memory::manager;
-use crate::{cpu, smp};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EINVAL, ESRCH};
+use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::{
     LINUX_REBOOT_CMD_CAD_OFF, LINUX_REBOOT_CMD_CAD_ON, LINUX_REBOOT_CMD_HALT,
     LINUX_REBOOT_CMD_POWER_OFF, LINUX_REBOOT_CMD_RESTART, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2,
-    LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C, RLIM_NLIMITS,
-    RLIM64_INFINITY, RLIMIT_NOFILE, RLIMIT_STACK, rlimit64, rusage,
+    LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C,
 };
 use linux_raw_sys::system::new_utsname;
 
@@ -24,8 +20,8 @@ type Six = [u64; 6];
 
 /// Bytes that one call of `getrandom` gives.
 const RANDOM_MAX: u64 = i32::MAX as u64;
-/// The memory that one process may have locked, and its stack.
-const STACK: u64 = 8 << 20;
+/// What `personality` is asked with to be told alone.
+const ASK: u32 = u32::MAX;
 
 pub(super) fn getrandom(_: &Arc<Thread>, [at, bytes, flags, ..]: Six) -> Answer {
     if flags & !7 != 0 {
@@ -45,17 +41,17 @@ pub(super) fn getrandom(_: &Arc<Thread>, [at, bytes, flags, ..]: Six) -> Answer 
 
 pub(super) fn uname(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
     let mut out: new_utsname = user::zeros();
-    let fill = |field: &mut [core::ffi::c_char; 65], text: &str| {
-        for (to, from) in field.iter_mut().zip(text.bytes()) {
-            *to = from as core::ffi::c_char;
+    let fill = |field: &mut [core::ffi::c_char; 65], text: &[u8]| {
+        for (to, from) in field.iter_mut().zip(text) {
+            *to = *from as core::ffi::c_char;
         }
     };
-    fill(&mut out.sysname, "Linux");
-    fill(&mut out.nodename, "foliant");
-    fill(&mut out.release, texts::RELEASE);
-    fill(&mut out.version, "#1 SMP Foliant");
-    fill(&mut out.machine, "x86_64");
-    fill(&mut out.domainname, "(none)");
+    fill(&mut out.sysname, b"Linux");
+    fill(&mut out.nodename, &trivia::HOST.lock());
+    fill(&mut out.release, texts::RELEASE.as_bytes());
+    fill(&mut out.version, VERSION.as_bytes());
+    fill(&mut out.machine, b"x86_64");
+    fill(&mut out.domainname, &trivia::DOMAIN.lock());
     user::put(at, &out).map(|()| 0)
 }
 pub(super) fn sysinfo(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
@@ -70,8 +66,31 @@ pub(super) fn sysinfo(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
     user::put(at, &words).map(|()| 0)
 }
 
-/// Ends everything: the power goes off when the first process has ended, and none of them starts
-/// the machine again.
+pub(super) fn sethostname(_: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+    set_name(&trivia::HOST, at, bytes)
+}
+pub(super) fn setdomainname(_: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+    set_name(&trivia::DOMAIN, at, bytes)
+}
+fn set_name(name: &spin::Mutex<alloc::vec::Vec<u8>>, at: u64, bytes: u64) -> Answer {
+    if bytes as i32 > trivia::NAME_MAX as i32 || (bytes as i32) < 0 {
+        return Err(Errno(EINVAL));
+    }
+    let to = user::get_bytes(at, bytes as u32 as usize)?;
+    trivia::set(name, &to).map(|()| 0)
+}
+/// Keeps what is asked for; programs run in the same way in any case.
+pub(super) fn personality(thread: &Arc<Thread>, [asked, ..]: Six) -> Answer {
+    let own = &thread.process.personality;
+    Ok(match asked as u32 {
+        ASK => own.load(Ordering::Relaxed),
+        asked => own.swap(asked, Ordering::Relaxed),
+    }
+    .into())
+}
+
+/// Ends everything: the power goes off when the first process has ended, and nothing starts the
+/// machine again.
 pub(super) fn reboot(_: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer {
     const SECOND: [u32; 4] =
         [LINUX_REBOOT_MAGIC2, LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C];
@@ -85,82 +104,4 @@ pub(super) fn reboot(_: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer {
         }
         _ => Err(Errno(EINVAL)),
     }
-}
-
-fn limit(number: u64) -> Result<rlimit64, Errno> {
-    if number >= u64::from(RLIM_NLIMITS) {
-        return Err(Errno(EINVAL));
-    }
-    let none = RLIM64_INFINITY as u64;
-    let (rlim_cur, rlim_max) = match number as u32 {
-        RLIMIT_STACK => (STACK, none),
-        RLIMIT_NOFILE => (DESCRIPTORS_MAX as u64, DESCRIPTORS_MAX as u64),
-        _ => (none, none),
-    };
-    Ok(rlimit64 { rlim_cur, rlim_max })
-}
-pub(super) fn getrlimit(_: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
-    user::put(at, &limit(number)?).map(|()| 0)
-}
-/// Limits are what they are.
-pub(super) fn prlimit64(_: &Arc<Thread>, [_, number, new, old, ..]: Six) -> Answer {
-    let limit = limit(number)?;
-    if new != 0 {
-        let _: rlimit64 = user::get(new)?;
-    }
-    if old != 0 {
-        user::put(old, &limit)?;
-    }
-    Ok(0)
-}
-pub(super) fn getrusage(_: &Arc<Thread>, [_, at, ..]: Six) -> Answer {
-    let mut out: rusage = user::zeros();
-    let micros = clock::uptime() / 1000;
-    out.ru_utime.tv_sec = (micros / 1_000_000) as i64;
-    out.ru_utime.tv_usec = (micros % 1_000_000) as i64;
-    user::put(at, &out).map(|()| 0)
-}
-/// The thread with a number; 0 is the caller.
-fn thread_of(thread: &Arc<Thread>, id: u64) -> Result<Arc<dyn Member>, Errno> {
-    if id == 0 || id == u64::from(thread.id) {
-        return Ok(thread.clone());
-    }
-    let all = process::all();
-    let mut threads = all.iter().flat_map(|process| process.threads.lock().clone());
-    threads.find(|other| u64::from(other.id()) == id).ok_or(Errno(ESRCH))
-}
-/// CPUs that run, a bit each.
-fn online() -> u64 {
-    u64::MAX >> (64 - smp::online().min(64))
-}
-pub(super) fn sched_getaffinity(thread: &Arc<Thread>, [id, bytes, at, ..]: Six) -> Answer {
-    if bytes < 8 || !bytes.is_multiple_of(8) {
-        return Err(Errno(EINVAL));
-    }
-    let allowed = thread_of(thread, id)?.scheduled().allowed.load(Ordering::Relaxed) & online();
-    user::put(at, &allowed)?;
-    Ok(8)
-}
-pub(super) fn sched_setaffinity(thread: &Arc<Thread>, [id, bytes, at, ..]: Six) -> Answer {
-    let bytes = bytes.min(8) as usize;
-    let mut word = [0; 8];
-    word[..bytes].copy_from_slice(&user::get_bytes(at, bytes)?);
-    let allowed = u64::from_le_bytes(word) & online();
-    if allowed == 0 {
-        return Err(Errno(EINVAL));
-    }
-    thread_of(thread, id)?.scheduled().allowed.store(allowed, Ordering::Relaxed);
-    Ok(0)
-}
-pub(super) fn sched_yield(_: &Arc<Thread>, _: Six) -> Answer {
-    sched::give_way();
-    Ok(0)
-}
-pub(super) fn getcpu(_: &Arc<Thread>, [cpu_at, node_at, ..]: Six) -> Answer {
-    for (at, value) in [(cpu_at, u32::from(cpu::me().0)), (node_at, 0)] {
-        if at != 0 {
-            user::put(at, &value)?;
-        }
-    }
-    Ok(0)
 }

@@ -1,15 +1,17 @@
 //! Calls about time.
 
+use super::super::process::{self, Member};
 use super::super::thread::Thread;
+use super::super::timer::{Clock, Setting};
 use super::super::{clock, user, waiters};
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EINTR, EINVAL};
 use linux_raw_sys::general::{
-    __kernel_timespec, CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE,
-    CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME, CLOCK_REALTIME_COARSE,
-    CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID, TIMER_ABSTIME, timeval,
+    __kernel_itimerspec, __kernel_timespec, CLOCK_BOOTTIME, CLOCK_MONOTONIC,
+    CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME,
+    CLOCK_REALTIME_COARSE, CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID, TIMER_ABSTIME, timeval,
 };
 
 type Six = [u64; 6];
@@ -19,16 +21,47 @@ const SECOND: u64 = 1_000_000_000;
 const TICK: u64 = 10_000_000;
 
 /// What a clock shows.
-fn read(number: u64) -> Result<u64, Errno> {
+fn read(thread: &Arc<Thread>, number: u64) -> Result<u64, Errno> {
+    if (number as i32) < 0 {
+        return of_another(thread, number as i32);
+    }
     match number as u32 {
         CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI => Ok(clock::since_epoch()),
         CLOCK_MONOTONIC | CLOCK_MONOTONIC_COARSE | CLOCK_MONOTONIC_RAW | CLOCK_BOOTTIME => {
             Ok(clock::uptime())
         }
-        // What a thread spends is not counted: it is the time since the start.
-        CLOCK_PROCESS_CPUTIME_ID | CLOCK_THREAD_CPUTIME_ID => Ok(clock::uptime()),
+        CLOCK_PROCESS_CPUTIME_ID => Ok(thread.process.usage().time()),
+        CLOCK_THREAD_CPUTIME_ID => Ok(Member::usage(&**thread).time()),
         _ => Err(Errno(EINVAL)),
     }
+}
+/// A clock of what another process or thread spent: its number, negated, behind three bits that
+/// say which clock.
+fn of_another(thread: &Arc<Thread>, number: i32) -> Result<u64, Errno> {
+    const OF_THREAD: i32 = 4;
+    const KINDS: i32 = 3;
+    let id = !(number >> 3) as u32;
+    if number & KINDS == KINDS {
+        return Err(Errno(EINVAL)); // a descriptor's
+    }
+    let is_thread = number & OF_THREAD != 0;
+    let process = match id {
+        0 => thread.process.clone(),
+        id if is_thread => thread
+            .process
+            .threads
+            .lock()
+            .iter()
+            .find(|it| it.id() == id)
+            .map_or(Err(Errno(EINVAL)), |_| Ok(thread.process.clone()))?,
+        id => process::of_id(id).ok_or(Errno(EINVAL))?,
+    };
+    if !is_thread {
+        return Ok(process.usage().time());
+    }
+    let id = if id == 0 { thread.id } else { id };
+    let all = process.threads.lock().clone();
+    all.iter().find(|it| it.id() == id).map(|it| it.usage().time()).ok_or(Errno(EINVAL))
 }
 pub(super) fn timespec(nanos: u64) -> __kernel_timespec {
     __kernel_timespec { tv_sec: (nanos / SECOND) as i64, tv_nsec: (nanos % SECOND) as i64 }
@@ -39,11 +72,11 @@ pub(super) fn nanos(it: &__kernel_timespec) -> Result<u64, Errno> {
     if is_time { Ok(nanos) } else { Err(Errno(EINVAL)) }
 }
 
-pub(super) fn clock_gettime(_: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
-    user::put(at, &timespec(read(number)?)).map(|()| 0)
+pub(super) fn clock_gettime(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
+    user::put(at, &timespec(read(thread, number)?)).map(|()| 0)
 }
-pub(super) fn clock_getres(_: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
-    read(number)?;
+pub(super) fn clock_getres(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
+    read(thread, number)?;
     if at != 0 {
         user::put(at, &timespec(1))?;
     }
@@ -67,13 +100,42 @@ pub(super) fn time(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
     }
     Ok(now)
 }
-pub(super) fn times(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
-    let ticks = clock::uptime() / TICK;
+pub(super) fn times(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
     if at != 0 {
-        user::put(at, &[ticks, 0])?;
-        user::put(at.wrapping_add(16), &[0u64; 2])?;
+        let (own, children) = (thread.process.usage(), thread.process.children_usage());
+        let all = [own.user, own.system, children.user, children.system];
+        user::put(at, &all.map(|nanos| nanos / TICK))?;
     }
-    Ok(ticks)
+    Ok(clock::uptime() / TICK)
+}
+
+/// What a program sets a timer to: relative to now, or to a time of a clock.
+pub(super) fn setting(
+    it: &__kernel_itimerspec,
+    clock: Clock,
+    is_absolute: bool,
+) -> Result<Setting, Errno> {
+    let (value, period) = (nanos(&it.it_value)?, nanos(&it.it_interval)?);
+    let next = match (value, is_absolute, clock) {
+        (0, ..) => None,
+        (value, false, _) => Some(clock::uptime().saturating_add(value)),
+        (value, true, Clock::Uptime) => Some(value),
+        (value, true, Clock::Calendar) => Some(value.saturating_sub(clock::epoch() * SECOND)),
+    };
+    Ok(Setting { next, period })
+}
+/// What a program is told that a timer is set to.
+pub(super) fn told(it: Setting) -> __kernel_itimerspec {
+    let left = it.next.map_or(0, |next| next.saturating_sub(clock::uptime()).max(1));
+    __kernel_itimerspec { it_interval: timespec(it.period), it_value: timespec(left) }
+}
+/// The clock of a number, for timers.
+pub(super) fn clock_of(number: u64) -> Result<Clock, Errno> {
+    match number as u32 {
+        CLOCK_REALTIME | CLOCK_TAI => Ok(Clock::Calendar),
+        CLOCK_MONOTONIC | CLOCK_BOOTTIME => Ok(Clock::Uptime),
+        _ => Err(Errno(EINVAL)),
+    }
 }
 
 /// Waits until a time, or a signal; what is left then goes to `left`.
@@ -92,8 +154,11 @@ pub(super) fn nanosleep(_: &Arc<Thread>, [limit, left, ..]: Six) -> Answer {
     let limit = nanos(&user::get(limit)?)?;
     wait_until(clock::uptime().saturating_add(limit), left)
 }
-pub(super) fn clock_nanosleep(_: &Arc<Thread>, [number, flags, limit, left, ..]: Six) -> Answer {
-    let (now, limit) = (read(number)?, nanos(&user::get(limit)?)?);
+pub(super) fn clock_nanosleep(
+    thread: &Arc<Thread>,
+    [number, flags, limit, left, ..]: Six,
+) -> Answer {
+    let (now, limit) = (read(thread, number)?, nanos(&user::get(limit)?)?);
     if flags as u32 & TIMER_ABSTIME == 0 {
         return wait_until(clock::uptime().saturating_add(limit), left);
     }

@@ -1,0 +1,424 @@
+/*
+ * Calls about memory that a kernel has beside mmap and its kin, and what goes with them: segments, bytes of another process, locks of files,
+ * limits, clocks of CPUs. With the word "root": what asks for a machine of one's own: userfaultfd, frames, huge pages, their file system.
+ * What it prints depends on nothing but the answers.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/times.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE 4096ul
+#define HUGE (2ul << 20)
+
+static void say(const char *what, long value)
+{
+	printf("%s: %ld%s%s\n", what, value, value < 0 ? " " : "", value < 0 ? strerror(errno) : "");
+	fflush(stdout);
+}
+
+static int ended(int child)
+{
+	int status;
+
+	waitpid(child, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void segments(void)
+{
+	int id = shmget(IPC_PRIVATE, 3 * PAGE + 1, IPC_CREAT | 0640), other = shmget(0x1234567, PAGE, IPC_CREAT | IPC_EXCL | 0600);
+	char *at = shmat(id, 0, 0);
+	struct shmid_ds about;
+	int child;
+
+	say("segments are made", id >= 0 && other >= 0);
+	say("the key is taken", shmget(0x1234567, PAGE, IPC_CREAT | IPC_EXCL));
+	say("and too short", shmget(0x1234567, 2 * PAGE, 0));
+	strcpy(at, "parent");
+	child = fork();
+	if (!child) {
+		char *again = shmat(id, 0, SHM_RDONLY);
+
+		strcat(at, " and child");
+		shmctl(id, IPC_STAT, &about);
+		_exit(strcmp(again, "parent and child") ? 1 : about.shm_nattch == 3 ? 0 : 2);
+	}
+	say("the child", ended(child));
+	puts(at);
+	say("stat", shmctl(id, IPC_STAT, &about));
+	printf("%zu bytes, mode %o, %lu attached, made by me: %d, used last by the child: %d\n", (size_t)about.shm_segsz, about.shm_perm.mode,
+		(unsigned long)about.shm_nattch, about.shm_cpid == getpid(), about.shm_lpid == child);
+	say("removed", shmctl(id, IPC_RMID, 0));
+	say("still here", at[0] == 'p');
+	say("detached", shmdt(at));
+	say("detached twice", shmdt(at));
+	say("gone", shmctl(id, IPC_STAT, &about));
+	say("the other one, removed", shmctl(other, IPC_RMID, 0));
+}
+
+static void another_process(void)
+{
+	char *mine = mmap(0, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), here[32] = "";
+	struct iovec local[2] = { { here, 3 }, { here + 3, 5 } }, remote = { mine + PAGE - 4, 8 };
+	int pipes[2], child;
+	char byte;
+
+	memcpy(mine + PAGE - 4, "abcdefgh", 8);
+	say("pipe", pipe(pipes));
+	child = fork();
+	if (!child) {
+		close(pipes[1]);
+		_exit(read(pipes[0], &byte, 1) + 10 * (mine[PAGE - 4] == 'X'));
+	}
+	say("read", process_vm_readv(child, local, 2, &remote, 1, 0));
+	puts(here);
+	memcpy(here, "XYZ", 3);
+	say("written", process_vm_writev(child, local, 1, &remote, 1, 0));
+	say("own stays", mine[PAGE - 4] == 'a');
+	remote.iov_base = (void *)8;
+	say("out of reach", process_vm_readv(child, local, 1, &remote, 1, 0));
+	say("nobody", process_vm_readv(0x3fffff, local, 1, &remote, 1, 0));
+	close(pipes[1]);
+	say("the child", ended(child));
+	munmap(mine, 2 * PAGE);
+}
+
+static void own_memory_as_a_file(void)
+{
+	int file = open("/proc/self/mem", O_RDWR);
+	char *page = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), byte = 0;
+
+	page[7] = 'a';
+	mprotect(page, PAGE, PROT_READ);
+	say("mem is written", pwrite(file, "b", 1, (off_t)page + 7));
+	say("mem is read", pread(file, &byte, 1, (off_t)page + 7));
+	printf("%c %c\n", byte, page[7]);
+	mprotect(page, PAGE, PROT_NONE);
+	say("mem without rights", pread(file, &byte, 1, (off_t)page + 7));
+	munmap(page, PAGE);
+	say("mem of nothing", pread(file, &byte, 1, (off_t)page + 7));
+	close(file);
+}
+
+static void file_locks(void)
+{
+	int file = memfd_create("locked", 0), child;
+	struct flock range = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 10 };
+	char path[64];
+
+	snprintf(path, sizeof(path), "locked.%d", getpid());
+	close(file);
+	file = open(path, O_RDWR | O_CREAT, 0600);
+	say("a range", fcntl(file, F_SETLK, &range));
+	say("the whole", flock(file, LOCK_EX));
+	child = fork();
+	if (!child) {
+		struct flock asked = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0 };
+		int own = open(path, O_RDWR), sum = 0;
+
+		sum += fcntl(own, F_SETLK, &asked) == -1 && errno == EAGAIN;
+		sum += 2 * (fcntl(own, F_GETLK, &asked) == 0 && asked.l_type == F_WRLCK && asked.l_start == 10 && asked.l_pid == getppid());
+		asked = (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 20, .l_len = 1 };
+		sum += 4 * (fcntl(own, F_SETLK, &asked) == 0);
+		sum += 8 * (flock(own, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK);
+		asked = (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 15, .l_len = 1 };
+		sum += 16 * (fcntl(own, F_SETLKW, &asked) == 0);
+		sum += 32 * (flock(own, LOCK_EX) == 0);
+		_exit(sum);
+	}
+	usleep(100000);
+	range.l_type = F_UNLCK;
+	say("let go", fcntl(file, F_SETLK, &range));
+	usleep(50000);
+	say("all", flock(file, LOCK_UN));
+	say("the child", ended(child));
+	say("nobody has it", flock(file, LOCK_EX | LOCK_NB));
+	unlink(path);
+	close(file);
+}
+
+static void limits(void)
+{
+	struct rlimit was, few = { 20, 30 }, back;
+	int child = fork(), file, count = 0;
+	char *at;
+
+	if (child) {
+		say("the child of limits", ended(child));
+		getrlimit(RLIMIT_NOFILE, &was);
+		say("the parent's stay", was.rlim_cur != 20);
+		return;
+	}
+	say("files", setrlimit(RLIMIT_NOFILE, &few));
+	while ((file = dup(0)) >= 0)
+		count = file;
+	printf("%d, then %s\n", count, strerror(errno));
+	close(count);
+	say("beyond", dup2(0, 20));
+	few.rlim_cur = 31;
+	say("more than may be", setrlimit(RLIMIT_NOFILE, &few));
+	child = fork();
+	if (!child)
+		_exit(getrlimit(RLIMIT_NOFILE, &back) ? 0 : back.rlim_cur);
+	say("a child's", ended(child));
+	few = (struct rlimit){ 64 * PAGE, 64 * PAGE };
+	say("locked", setrlimit(RLIMIT_MEMLOCK, &few));
+	few = (struct rlimit){ 1000, RLIM_INFINITY };
+	signal(SIGXFSZ, SIG_IGN);
+	say("bytes of a file", setrlimit(RLIMIT_FSIZE, &few));
+	file = memfd_create("short", 0);
+	at = malloc(2000);
+	memset(at, 1, 2000);
+	say("written", write(file, at, 2000));
+	say("written more", write(file, at, 2000));
+	say("made longer", ftruncate(file, 2000));
+	few = (struct rlimit){ 1ul << 30, RLIM_INFINITY };
+	say("addresses", setrlimit(RLIMIT_AS, &few));
+	say("too many", mmap(0, 2ul << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0);
+	exit(7);
+}
+
+static uint64_t nanos(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static void clocks(void)
+{
+	uint64_t wall = nanos(CLOCK_MONOTONIC), own = nanos(CLOCK_PROCESS_CPUTIME_ID), thread = nanos(CLOCK_THREAD_CPUTIME_ID);
+	struct rusage used, children;
+	struct tms times_of;
+	int child;
+
+	usleep(100000);
+	say("sleep takes no time of a CPU", nanos(CLOCK_PROCESS_CPUTIME_ID) - own < (nanos(CLOCK_MONOTONIC) - wall) / 2);
+	child = fork();
+	if (!child) {
+		while (nanos(CLOCK_PROCESS_CPUTIME_ID) < 200000000)
+			;
+		_exit(0);
+	}
+	say("busy", ended(child));
+	getrusage(RUSAGE_CHILDREN, &children);
+	say("its time is told", children.ru_utime.tv_sec * 1000000 + children.ru_utime.tv_usec + children.ru_stime.tv_usec >= 190000);
+	times(&times_of);
+	say("in ticks", times_of.tms_cutime + times_of.tms_cstime >= 18);
+	say("and is not the caller's", nanos(CLOCK_THREAD_CPUTIME_ID) - thread < 150000000);
+	char *pages = mmap(0, 100 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	long before;
+
+	madvise(pages, 100 * PAGE, MADV_NOHUGEPAGE);
+	getrusage(RUSAGE_SELF, &used);
+	before = used.ru_minflt;
+	for (int nth = 0; nth < 100; nth++)
+		pages[nth * PAGE] = 1;
+	getrusage(RUSAGE_SELF, &used);
+	say("faults are counted", used.ru_minflt - before >= 100 && used.ru_minflt - before < 120);
+	say("what was resident", used.ru_maxrss > 400 && used.ru_maxrss < 100000);
+	munmap(pages, 100 * PAGE);
+	say("nice", setpriority(PRIO_PROCESS, 0, 5));
+	say("is told", getpriority(PRIO_PROCESS, 0));
+	struct sched_param param = { 0 };
+	say("as any other", sched_setscheduler(0, SCHED_OTHER, &param));
+	say("policy", sched_getscheduler(0));
+	say("priorities", sched_get_priority_max(SCHED_FIFO) - sched_get_priority_min(SCHED_FIFO));
+}
+
+/* From here on: for a machine of one's own. */
+
+static int faults;
+static char source[PAGE] __attribute__((aligned(4096)));
+
+static void *answers(void *argument)
+{
+	int fd = *(int *)argument;
+	struct uffd_msg message;
+
+	for (;;) {
+		struct pollfd one = { fd, POLLIN, 0 };
+
+		if (poll(&one, 1, -1) != 1 || one.revents & POLLNVAL)
+			return 0;
+		if (read(fd, &message, sizeof(message)) != sizeof(message))
+			continue;
+		unsigned long at = message.arg.pagefault.address & ~(PAGE - 1);
+		__atomic_add_fetch(&faults, 1, __ATOMIC_SEQ_CST);
+		if (message.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP) {
+			struct uffdio_writeprotect open = { { at, PAGE }, 0 };
+			ioctl(fd, UFFDIO_WRITEPROTECT, &open);
+		} else {
+			memset(source, 'a' + faults % 26, PAGE);
+			struct uffdio_copy copy = { at, (unsigned long)source, PAGE, 0, 0 };
+			ioctl(fd, UFFDIO_COPY, &copy);
+		}
+	}
+	return 0;
+}
+
+static void answered_faults(void)
+{
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK), pipes[2];
+	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	char *at = mmap(0, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), bytes[3] = "";
+	struct uffdio_register range = { { (unsigned long)at, 8 * PAGE }, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP, 0 };
+	pthread_t handler;
+	int device = open("/dev/userfaultfd", O_RDWR);
+
+	say("descriptor", fd >= 0);
+	say("of the device", ioctl(device, _IO(0xAA, 0), O_CLOEXEC) >= 0);
+	say("api", ioctl(fd, UFFDIO_API, &api));
+	say("register", ioctl(fd, UFFDIO_REGISTER, &range));
+	pthread_create(&handler, 0, answers, &fd);
+	printf("%c%c\n", at[0], at[3 * PAGE + 5]);
+	at[PAGE] = 'x';
+	/* A fault in the middle of a call of the kernel's. */
+	pipe(pipes);
+	say("written from a missing page", write(pipes[1], at + 5 * PAGE, 2));
+	say("read to a missing page", read(pipes[0], at + 6 * PAGE, 2));
+	memcpy(bytes, at + 6 * PAGE, 2);
+	puts(bytes);
+	struct uffdio_writeprotect shut = { { (unsigned long)at, PAGE }, UFFDIO_WRITEPROTECT_MODE_WP };
+	say("protected", ioctl(fd, UFFDIO_WRITEPROTECT, &shut));
+	at[1] = 'y';
+	say("faults", faults);
+	struct uffdio_copy there = { (unsigned long)at, (unsigned long)source, PAGE, 0, 0 };
+	say("a page that is there", ioctl(fd, UFFDIO_COPY, &there));
+	close(fd);
+	at[7 * PAGE] = 1;
+	say("closed, and as any memory", faults);
+}
+
+static uint64_t word(const char *path, unsigned long nth)
+{
+	int file = open(path, O_RDONLY);
+	uint64_t found = 0;
+
+	if (pread(file, &found, 8, nth * 8) != 8)
+		found = -1;
+	close(file);
+	return found;
+}
+
+static void put(const char *path, const char *text)
+{
+	int file = open(path, O_WRONLY);
+
+	say(path, file < 0 ? -1 : write(file, text, strlen(text)) == (long)strlen(text) ? 0 : -1);
+	close(file);
+}
+
+static void frames(void)
+{
+	char *at = mmap(0, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), line[128];
+	char *huge = (char *)(((unsigned long)at + HUGE - 1) & ~(HUGE - 1));
+
+	put("/sys/kernel/mm/transparent_hugepage/enabled", "always");
+	memset(huge, 1, HUGE);
+	uint64_t entry = word("/proc/self/pagemap", (unsigned long)huge / PAGE), frame = entry & ((1ull << 55) - 1);
+	say("present", entry >> 63);
+	say("of a large folio", word("/proc/kpageflags", frame) >> 22 & 1);
+	say("mapped once", word("/proc/kpagecount", frame));
+	snprintf(line, sizeof(line), "%d,0x%lx,0x%lx", getpid(), (unsigned long)huge, (unsigned long)huge + HUGE);
+	put("/sys/kernel/debug/split_huge_pages", line);
+	say("split", word("/proc/kpageflags", frame) >> 22 & 1);
+	say("and as it was", huge[HUGE - 1] == 1);
+	say("odd count of a table", pread(open("/proc/self/pagemap", O_RDONLY), line, 7, 0));
+	munmap(at, 2 * HUGE);
+}
+
+static void huge_files(void)
+{
+	struct statfs about;
+	struct stat facts;
+	int file;
+	char *at;
+
+	put("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "8");
+	mkdir("/tmp/huge", 0755);
+	say("mounted", mount("none", "/tmp/huge", "hugetlbfs", 0, "pagesize=2M,size=16M,mode=0700"));
+	say("not with that", mount("none", "/tmp/huge", "hugetlbfs", 0, "pagesize=3M"));
+	say("no kind", mount("none", "/tmp/huge", "nofs", 0, ""));
+	statfs("/tmp/huge", &about);
+	printf("type %lx, blocks of %lu\n", (unsigned long)about.f_type & 0xffffffff, (unsigned long)about.f_bsize);
+	file = open("/tmp/huge/file", O_RDWR | O_CREAT, 0600);
+	say("by halves", ftruncate(file, PAGE));
+	say("allocated", fallocate(file, 0, 0, 2 * HUGE));
+	fstat(file, &facts);
+	printf("%lu bytes, blocks of %lu\n", (unsigned long)facts.st_size, (unsigned long)facts.st_blksize);
+	at = mmap(0, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	say("mapped", at != MAP_FAILED);
+	at[0] = at[HUGE] = 3;
+	say("unlinked", unlink("/tmp/huge/file"));
+	say("still there", at[HUGE]);
+	munmap(at, 2 * HUGE);
+	close(file);
+	file = memfd_create("huge", MFD_HUGETLB);
+	say("memfd", ftruncate(file, HUGE));
+	at = mmap(0, HUGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	at[5] = 1;
+	say("in use", at[5]);
+	close(file);
+	munmap(at, HUGE);
+	say("unmounted", umount("/tmp/huge"));
+	say("not twice", umount("/tmp/huge"));
+}
+
+static void advice_for_another(void)
+{
+	int fd = syscall(SYS_pidfd_open, getpid(), 0), child = fork();
+	char *at = mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct iovec range = { at, 4 * PAGE };
+	struct pollfd one;
+
+	if (!child)
+		_exit(0);
+	say("advised", syscall(SYS_process_madvise, fd, &range, 1, MADV_COLD, 0) == 4 * (long)PAGE);
+	one = (struct pollfd){ syscall(SYS_pidfd_open, child, 0), POLLIN, 0 };
+	say("its end is told", one.fd < 0 ? 1 : poll(&one, 1, 5000));
+	ended(child);
+	say("nobody", syscall(SYS_process_madvise, 0, &range, 1, MADV_COLD, 0));
+}
+
+int main(int count, char **words)
+{
+	(void)words;
+	if (count > 1) {
+		answered_faults();
+		frames();
+		huge_files();
+		advice_for_another();
+		return 0;
+	}
+	segments();
+	another_process();
+	own_memory_as_a_file();
+	file_locks();
+	limits();
+	clocks();
+	return 0;
+}

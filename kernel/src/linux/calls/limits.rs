@@ -1,0 +1,57 @@
+//! Calls about what a process may have, and what it used.
+
+use super::super::process::{self, Member, Process};
+use super::super::thread::Thread;
+use super::super::user;
+use super::Answer;
+use crate::memory::manager;
+use alloc::sync::Arc;
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{EINVAL, ESRCH};
+use linux_raw_sys::general::{
+    RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF, RUSAGE_THREAD, rlimit64,
+};
+
+type Six = [u64; 6];
+
+pub(super) fn getrlimit(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
+    user::put(at, &thread.process.limits.get(number)?).map(|()| 0)
+}
+pub(super) fn setrlimit(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
+    set(&thread.process, number, user::get(at)?)
+}
+fn set(process: &Process, number: u64, to: rlimit64) -> Answer {
+    process.limits.set(number, to)?;
+    process.descriptors.lock().most = process.limits.now(RLIMIT_NOFILE) as usize;
+    if let Some(memory) = process.memory() {
+        let limits = process.limits.of_memory(manager().memory().managed);
+        memory.with_alone(|memory| memory.set_limits(limits));
+    }
+    Ok(0)
+}
+pub(super) fn prlimit64(thread: &Arc<Thread>, [id, number, new, old, ..]: Six) -> Answer {
+    let process = match id as u32 {
+        0 => thread.process.clone(),
+        id => process::of_id(id).ok_or(Errno(ESRCH))?,
+    };
+    let before = process.limits.get(number)?;
+    if new != 0 {
+        set(&process, number, user::get(new)?)?;
+    }
+    if old != 0 {
+        user::put(old, &before)?;
+    }
+    Ok(0)
+}
+pub(super) fn getrusage(thread: &Arc<Thread>, [who, at, ..]: Six) -> Answer {
+    let used = match who as i32 {
+        it if it == RUSAGE_SELF as i32 => thread.process.usage(),
+        it if it == RUSAGE_CHILDREN => thread.process.children_usage(),
+        it if it == RUSAGE_THREAD as i32 => {
+            let peak = thread.process.usage().peak;
+            super::super::usage::Usage { peak, ..Member::usage(&**thread) }
+        }
+        _ => return Err(Errno(EINVAL)),
+    };
+    user::put(at, &used.told()).map(|()| 0)
+}

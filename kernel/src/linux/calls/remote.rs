@@ -1,0 +1,152 @@
+//! Calls about the memory of another process.
+
+use super::super::opened::{Descriptor, Opened};
+use super::super::pidfd::Pidfd;
+use super::super::process::{self, Process};
+use super::super::remote;
+use super::super::thread::Thread;
+use super::super::user::{self, Buffer};
+use super::Answer;
+use crate::reach;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use foliant_linux::{Adviser, Errno};
+use linux_raw_sys::errno::{EBADF, EINVAL, ESRCH};
+use linux_raw_sys::general::{O_NONBLOCK, O_RDWR, iovec};
+
+type Six = [u64; 6];
+
+const PIECE: usize = 4096;
+/// Buffers of a call, at most.
+const BUFFERS_MAX: u64 = 1024;
+
+fn buffers(at: u64, count: u64) -> Result<Vec<Buffer>, Errno> {
+    if count > BUFFERS_MAX {
+        return Err(Errno(EINVAL));
+    }
+    let size = size_of::<iovec>() as u64;
+    let all = (0..count).map(|nth| {
+        let it: iovec = user::get(at.wrapping_add(nth * size))?;
+        let bytes = i64::try_from(it.iov_len).map_err(|_| Errno(EINVAL))? as u64;
+        Ok(Buffer { at: it.iov_base as u64, bytes })
+    });
+    all.collect()
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Here,
+    There,
+}
+
+fn transfer(thread: &Arc<Thread>, [id, own, owns, other, others, flags]: Six, way: Way) -> Answer {
+    if flags != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let (mut own, mut other) = (buffers(own, owns)?, buffers(other, others)?);
+    let process = process::of_id(id as u32).ok_or(Errno(ESRCH))?;
+    let memory = process.memory().ok_or(Errno(ESRCH))?;
+    let (mut own, mut other) = (own.iter_mut(), other.iter_mut());
+    let (mut here, mut there) = (Buffer { at: 0, bytes: 0 }, Buffer { at: 0, bytes: 0 });
+    let mut done = 0;
+    let mut piece = alloc::vec![0; PIECE];
+    loop {
+        while here.bytes == 0 {
+            let Some(next) = own.next() else { return Ok(done) };
+            here = *next;
+        }
+        while there.bytes == 0 {
+            let Some(next) = other.next() else { return Ok(done) };
+            there = *next;
+        }
+        let count = here.bytes.min(there.bytes).min(PIECE as u64) as usize;
+        let piece = &mut piece[..count];
+        let moved = match way {
+            Way::Here => remote::get(&memory, piece, there.at)
+                .map(|came| reach::put(here.at, &piece[..came])),
+            Way::There => match reach::get(piece, here.at) {
+                0 => Err(Errno::FAULT),
+                came => remote::put(&memory, there.at, &piece[..came]),
+            },
+        };
+        let moved = match moved {
+            Ok(0) | Err(_) if done == 0 => return Err(moved.err().unwrap_or(Errno::FAULT)),
+            Ok(0) | Err(_) => return Ok(done),
+            Ok(moved) => moved as u64,
+        };
+        done += moved;
+        for side in [&mut here, &mut there] {
+            (side.at, side.bytes) = (side.at.wrapping_add(moved), side.bytes - moved);
+        }
+        let _ = thread;
+        if moved < count as u64 {
+            return Ok(done);
+        }
+    }
+}
+pub(super) fn process_vm_readv(thread: &Arc<Thread>, asked: Six) -> Answer {
+    transfer(thread, asked, Way::Here)
+}
+pub(super) fn process_vm_writev(thread: &Arc<Thread>, asked: Six) -> Answer {
+    transfer(thread, asked, Way::There)
+}
+
+pub(super) fn pidfd_open(thread: &Arc<Thread>, [id, flags, ..]: Six) -> Answer {
+    let flags = flags as u32;
+    if flags & !O_NONBLOCK != 0 || id as i32 <= 0 {
+        return Err(Errno(EINVAL));
+    }
+    let process = process::of_id(id as u32).ok_or(Errno(ESRCH))?;
+    let opened = Opened::of_channel(Pidfd::of(process), super::numbers::NO_KIND, O_RDWR | flags);
+    thread.process.descriptors.lock().add(0, Descriptor { opened, closes: true })
+}
+/// The process that a descriptor is of.
+fn of_descriptor(thread: &Arc<Thread>, number: u64) -> Result<Arc<Process>, Errno> {
+    let opened = super::bytes::opened(thread, number)?;
+    let channel: &dyn Any = &**opened.channel().ok_or(Errno(EBADF))?;
+    let pidfd = channel.downcast_ref::<Pidfd>().ok_or(Errno(EBADF))?;
+    Ok(pidfd.process().clone())
+}
+pub(super) fn process_madvise(
+    thread: &Arc<Thread>,
+    [number, at, count, advice, flags, _]: Six,
+) -> Answer {
+    let ranges: Vec<(u64, u64)> =
+        buffers(at, count)?.into_iter().map(|it| (it.at, it.bytes)).collect();
+    let process = of_descriptor(thread, number)?;
+    let by = if Arc::ptr_eq(&process, &thread.process) { Adviser::Itself } else { Adviser::Other };
+    let memory = process.memory().ok_or(Errno(ESRCH))?;
+    memory.with_alone(|memory| memory.process_madvise(&ranges, advice as u32, flags as u32, by))
+}
+pub(super) fn pidfd_send_signal(
+    thread: &Arc<Thread>,
+    [number, signal, _, flags, ..]: Six,
+) -> Answer {
+    use super::super::signal::{Info, SIGNALS};
+    let process = of_descriptor(thread, number)?;
+    let signal = signal as u32;
+    if flags != 0 || signal > SIGNALS {
+        return Err(Errno(EINVAL));
+    }
+    if process.is_gone() {
+        return Err(Errno(ESRCH));
+    }
+    if signal != 0 {
+        process.send(Info::sent(signal, 0, thread.process.id));
+    }
+    Ok(0)
+}
+/// Gives back what a process has that ends: it does so itself, and at once.
+pub(super) fn process_mrelease(thread: &Arc<Thread>, [number, flags, ..]: Six) -> Answer {
+    if flags != 0 {
+        return Err(Errno(EINVAL));
+    }
+    let process = of_descriptor(thread, number)?;
+    match process.ended() {
+        Some(_) if process.is_gone() => Err(Errno(ESRCH)),
+        Some(_) => Ok(0),
+        None => Err(Errno(EINVAL)),
+    }
+}

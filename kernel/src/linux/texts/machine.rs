@@ -1,0 +1,139 @@
+//! Texts about the machine: what it has, and what was done on it.
+
+use super::super::content::{Content, Text};
+use super::super::process;
+use super::super::segments;
+use super::super::{clock, mounts, world};
+use super::{READ, RELEASE, TICK, put, written};
+use crate::memory::manager;
+use crate::{smp, symbols};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write;
+use foliant::vmap::Caller;
+use foliant_files::Refused;
+use foliant_linux::meminfo::{self, Listed};
+use foliant_linux::{Errno, zones};
+use linux_raw_sys::errno::EACCES;
+
+/// What a text about the machine shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum About {
+    Buddyinfo,
+    Cmdline,
+    Cpuinfo,
+    Filesystems,
+    Loadavg,
+    Meminfo,
+    Mounts,
+    Online,
+    Pagetypeinfo,
+    Segments,
+    Stat,
+    Uptime,
+    Version,
+    Vmallocinfo,
+    Vmstat,
+    Zoneinfo,
+}
+
+impl About {
+    const ALL: [(&'static str, About); 18] = [
+        ("proc/buddyinfo", About::Buddyinfo),
+        ("proc/cmdline", About::Cmdline),
+        ("proc/cpuinfo", About::Cpuinfo),
+        ("proc/filesystems", About::Filesystems),
+        ("proc/loadavg", About::Loadavg),
+        ("proc/meminfo", About::Meminfo),
+        ("proc/mounts", About::Mounts),
+        ("proc/pagetypeinfo", About::Pagetypeinfo),
+        ("proc/stat", About::Stat),
+        ("proc/sysvipc/shm", About::Segments),
+        ("proc/uptime", About::Uptime),
+        ("proc/version", About::Version),
+        ("proc/vmallocinfo", About::Vmallocinfo),
+        ("proc/vmstat", About::Vmstat),
+        ("proc/zoneinfo", About::Zoneinfo),
+        ("sys/devices/system/cpu/online", About::Online),
+        ("sys/devices/system/cpu/possible", About::Online),
+        ("sys/devices/system/cpu/present", About::Online),
+    ];
+}
+
+pub(super) fn make_all() -> Result<(), Refused> {
+    About::ALL.into_iter().try_for_each(|(path, about)| put(path, READ, about))
+}
+
+/// What all processes and files have.
+fn listed() -> Listed {
+    let mut listed = Listed::default();
+    for memory in process::all().iter().filter_map(|process| process.memory()) {
+        memory.with(|memory| listed.add_process(memory));
+    }
+    let files = world().files.read();
+    for content in files.leaves() {
+        if let Content::Memory(bytes) = content {
+            listed.add_file(&bytes.file);
+        }
+    }
+    listed
+}
+
+impl Text for About {
+    fn read(&self) -> Result<Vec<u8>, Errno> {
+        let mm = manager();
+        written(|out| match self {
+            About::Buddyinfo => meminfo::buddyinfo(mm, out),
+            About::Cmdline => out.write_str("foliant\n"),
+            About::Cpuinfo => (0..smp::online()).try_for_each(|cpu| {
+                writeln!(out, "processor\t: {cpu}\nvendor_id\t: Foliant\nmodel name\t: x86-64\n")
+            }),
+            About::Filesystems => {
+                mounts::KINDS.iter().try_for_each(|(name, _)| writeln!(out, "nodev\t{name}"))
+            }
+            About::Loadavg => {
+                writeln!(out, "0.00 0.00 0.00 1/{} {}", process::all().len(), process::last_id())
+            }
+            About::Meminfo => meminfo::meminfo(mm, &listed(), out),
+            About::Mounts => mounts::show(out),
+            About::Online => match smp::online() {
+                1 => out.write_str("0\n"),
+                count => writeln!(out, "0-{}", count - 1),
+            },
+            About::Pagetypeinfo => zones::pagetypeinfo(mm, out),
+            About::Segments => segments::show(out),
+            About::Stat => {
+                let ticks = clock::uptime() / TICK;
+                writeln!(out, "cpu  {ticks} 0 0 0 0 0 0 0 0 0")?;
+                (0..smp::online())
+                    .try_for_each(|cpu| writeln!(out, "cpu{cpu} {ticks} 0 0 0 0 0 0 0 0 0"))?;
+                writeln!(
+                    out,
+                    "btime {}\nprocesses {}\nprocs_running 1",
+                    clock::epoch(),
+                    process::last_id()
+                )
+            }
+            About::Uptime => {
+                let hundredths = clock::uptime() / TICK;
+                writeln!(out, "{}.{:02} 0.00", hundredths / 100, hundredths % 100)
+            }
+            About::Version => writeln!(out, "Linux version {RELEASE} (Foliant)"),
+            About::Vmallocinfo => meminfo::vmallocinfo(mm, caller, out),
+            About::Vmstat => meminfo::vmstat(mm, &listed(), out),
+            About::Zoneinfo => zones::zoneinfo(mm, &listed(), out),
+        })
+    }
+    fn write(&self, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno(EACCES))
+    }
+}
+
+/// The name of a caller of `vmalloc`.
+fn caller(caller: Caller) -> String {
+    match symbols::find(caller.0) {
+        Some((name, _)) => format!("{:#}", rustc_demangle::demangle(name)),
+        None => caller.0.to_string(),
+    }
+}

@@ -1,0 +1,131 @@
+//! Switches and counters of memory: `/sys/kernel/mm`, `/proc/sys/vm`, words about frames, and what
+//! is split by `/sys/kernel/debug`. What they mean is in `foliant-linux`.
+//!
+//! **Locking**: a lock for the switches of files in memory.
+
+use super::super::content::{Content, Positioned, Text};
+use super::super::names::make;
+use super::super::{khugepaged, process};
+use super::{BOTH, READ, WRITTEN, put, taken};
+use crate::memory::manager;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use foliant_files::{Body, Refused};
+use foliant_linux::{Errno, Khugepaged, ShmemEnabled, kpage, split_huge_pages, sys, vm};
+use linux_raw_sys::errno::EACCES;
+use linux_raw_sys::general::S_IFREG;
+use spin::{Mutex, Once};
+
+static SHMEM: Once<Mutex<ShmemEnabled>> = Once::new();
+
+fn shmem() -> &'static Mutex<ShmemEnabled> {
+    SHMEM.call_once(|| Mutex::new(ShmemEnabled::new(manager())))
+}
+
+/// A file about memory.
+enum Switch {
+    /// About memory, from `/sys/kernel/mm` on.
+    Sys(String),
+    /// A size of files in memory, there.
+    Shmem(String),
+    /// khugepaged's, there.
+    Khugepaged(String),
+    /// From `/proc/sys` on.
+    Vm(String),
+    /// What is written is split.
+    Split,
+}
+
+pub(super) fn make_all() -> Result<(), Refused> {
+    for name in sys::names() {
+        put(&format!("sys/kernel/mm/{name}"), BOTH, Switch::Sys(name))?;
+    }
+    for name in ShmemEnabled::names() {
+        put(&format!("sys/kernel/mm/{name}"), BOTH, Switch::Shmem(name))?;
+    }
+    for name in Khugepaged::names() {
+        put(&format!("sys/kernel/mm/{name}"), BOTH, Switch::Khugepaged(name))?;
+    }
+    for name in vm::names() {
+        put(&format!("proc/sys/{name}"), BOTH, Switch::Vm(name))?;
+    }
+    put("sys/kernel/debug/split_huge_pages", WRITTEN, Switch::Split)?;
+    for (path, about) in [("proc/kpageflags", Frames::Flags), ("proc/kpagecount", Frames::Count)] {
+        let body = Body::Leaf(Content::Positioned(Arc::new(about)));
+        make(path.as_bytes(), S_IFREG | READ, body)?;
+    }
+    Ok(())
+}
+
+impl Text for Switch {
+    fn read(&self) -> Result<Vec<u8>, Errno> {
+        let text = match self {
+            Switch::Sys(path) => sys::read(manager(), path),
+            Switch::Shmem(path) => shmem().lock().read(path),
+            Switch::Khugepaged(path) => khugepaged::read(path),
+            Switch::Vm(path) => vm::read(manager(), path),
+            Switch::Split => Err(Errno(EACCES)),
+        };
+        text.map(String::into_bytes)
+    }
+    fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let text = taken(bytes)?;
+        match self {
+            Switch::Sys(path) => sys::write(manager(), path, text),
+            Switch::Shmem(path) => shmem().lock().write(manager(), path, text),
+            Switch::Khugepaged(path) => khugepaged::write(path, text),
+            Switch::Vm(path) => vm::write(manager(), path, text),
+            Switch::Split => split(text),
+        }
+    }
+}
+
+/// Splits what a line asks for. The process that it names is held in the meantime.
+fn split(text: &str) -> Result<(), Errno> {
+    let id = text.split(',').next().and_then(|id| id.trim().parse::<u32>().ok());
+    match id.and_then(process::of_id).and_then(|process| process.memory()) {
+        Some(memory) => memory.with(|memory| {
+            split_huge_pages(manager(), text, |asked| (Some(asked as u32) == id).then_some(memory))
+        }),
+        None => split_huge_pages(manager(), text, |_| None),
+    }
+}
+
+/// A word for each frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Frames {
+    Flags,
+    Count,
+}
+
+impl Positioned for Frames {
+    fn unit(&self) -> u64 {
+        WORD as u64
+    }
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        words(into, |all| match self {
+            Frames::Flags => kpage::kpageflags(manager(), offset, all),
+            Frames::Count => kpage::kpagecount(manager(), offset, all),
+        })
+    }
+    fn write(&self, _: u64, _: &[u8]) -> Result<usize, Errno> {
+        Err(Errno(EACCES))
+    }
+}
+
+pub(super) const WORD: usize = 8;
+
+/// Reads words into bytes; says how many bytes came.
+pub(super) fn words(
+    into: &mut [u8],
+    read: impl FnOnce(&mut [u64]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut all = alloc::vec![0; into.len() / WORD];
+    let count = read(&mut all)?;
+    for (to, from) in into.chunks_exact_mut(WORD).zip(&all[..count]) {
+        to.copy_from_slice(&from.to_ne_bytes());
+    }
+    Ok(count * WORD)
+}

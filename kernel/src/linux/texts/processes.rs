@@ -1,0 +1,333 @@
+//! `/proc/PID` and `/proc/PID/task/TID`: what one process is.
+//!
+//! ```text
+//!   fork ─▶ make_process ─▶ /proc/PID/{stat,maps,…} ─▶ end_process
+//!   clone ─▶ make_thread ─▶ /proc/PID/task/TID/{stat,…} ─▶ end_thread
+//! ```
+//!
+//! **Invariants**
+//! - Q1. A file of a process holds no process: what is read when it has ended is ESRCH.
+
+use super::super::content::{Content, Link, Positioned, Text};
+use super::super::names::{self, make};
+use super::super::process::{Held, Member, Process};
+use super::super::{limits, mounts, remote};
+use super::memory::{WORD, words};
+use super::{BOTH, READ, TICK, WRITTEN, put, taken, written};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::sync::atomic::Ordering;
+use foliant_files::{Body, Refused};
+use foliant_linux::{Errno, Frames};
+use linux_raw_sys::errno::{EACCES, ESRCH};
+use linux_raw_sys::general::S_IFREG;
+
+/// What a text about a process shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Own {
+    Auxv,
+    ClearRefs,
+    Cmdline,
+    Comm,
+    Environ,
+    Limits,
+    Maps,
+    Mountinfo,
+    Mounts,
+    OomScoreAdj,
+    Personality,
+    Smaps,
+    SmapsRollup,
+    Stat,
+    Statm,
+    Status,
+}
+
+impl Own {
+    const ALL: [(&'static str, u32, Own); 16] = [
+        ("auxv", READ, Own::Auxv),
+        ("clear_refs", WRITTEN, Own::ClearRefs),
+        ("cmdline", READ, Own::Cmdline),
+        ("comm", BOTH, Own::Comm),
+        ("environ", READ, Own::Environ),
+        ("limits", READ, Own::Limits),
+        ("maps", READ, Own::Maps),
+        ("mountinfo", READ, Own::Mountinfo),
+        ("mounts", READ, Own::Mounts),
+        ("oom_score_adj", BOTH, Own::OomScoreAdj),
+        ("personality", READ, Own::Personality),
+        ("smaps", READ, Own::Smaps),
+        ("smaps_rollup", READ, Own::SmapsRollup),
+        ("stat", READ, Own::Stat),
+        ("statm", READ, Own::Statm),
+        ("status", READ, Own::Status),
+    ];
+    /// Those that each thread has besides.
+    const OF_THREADS: [(&'static str, u32, Own); 4] = [
+        ("comm", BOTH, Own::Comm),
+        ("maps", READ, Own::Maps),
+        ("stat", READ, Own::Stat),
+        ("status", READ, Own::Status),
+    ];
+}
+
+/// A text about a process, or about one of its threads.
+struct About {
+    process: Weak<Process>,
+    /// The thread; the process's own number where it is about all of them.
+    id: u32,
+    is_thread: bool,
+    own: Own,
+}
+
+/// Makes `/proc/self`.
+pub(super) fn make_own() -> Result<(), Refused> {
+    make(b"proc/self", 0o777, Body::Leaf(Content::Link(Arc::new(OwnFolder)))).map(drop)
+}
+/// Makes the folder of a process.
+pub(in super::super) fn make_process(process: &Arc<Process>) -> Result<(), Refused> {
+    let (id, folder) = (process.id, format!("proc/{}", process.id));
+    for (name, mode, own) in Own::ALL {
+        let about = About { process: Arc::downgrade(process), id, is_thread: false, own };
+        put(&format!("{folder}/{name}"), mode, about)?;
+    }
+    let leaf = |name: &str, mode, content| {
+        make(format!("{folder}/{name}").as_bytes(), mode, Body::Leaf(content)).map(drop)
+    };
+    let own = || Arc::downgrade(process);
+    leaf("exe", 0o777, Content::Link(Arc::new(Program(own()))))?;
+    leaf("pagemap", S_IFREG | READ, Content::Positioned(Arc::new(Pagemap(own()))))?;
+    leaf("mem", S_IFREG | 0o600, Content::Positioned(Arc::new(Bytes(own()))))?;
+    make_thread(process, id)
+}
+/// Makes the folder of one of its threads.
+pub(in super::super) fn make_thread(process: &Arc<Process>, id: u32) -> Result<(), Refused> {
+    let folder = format!("proc/{}/task/{id}", process.id);
+    for (name, mode, own) in Own::OF_THREADS {
+        let about = About { process: Arc::downgrade(process), id, is_thread: true, own };
+        put(&format!("{folder}/{name}"), mode, about)?;
+    }
+    Ok(())
+}
+/// Takes the folder of a process away.
+pub(in super::super) fn end_process(process: &Process) {
+    names::remove(format!("/proc/{}", process.id).as_bytes());
+}
+/// Takes the folder of a thread away.
+pub(in super::super) fn end_thread(process: &Process, id: u32) {
+    names::remove(format!("/proc/{}/task/{id}", process.id).as_bytes());
+}
+
+/// `/proc/self`.
+struct OwnFolder;
+
+impl Link for OwnFolder {
+    fn text(&self, asker: u32) -> Option<Vec<u8>> {
+        Some(asker.to_string().into_bytes())
+    }
+}
+
+/// A link to the file of the program that a process runs.
+struct Program(Weak<Process>);
+
+impl Link for Program {
+    fn text(&self, _: u32) -> Option<Vec<u8>> {
+        Some(self.0.upgrade()?.image.lock().path.clone())
+    }
+}
+
+fn memory(process: &Weak<Process>) -> Result<Arc<Held>, Errno> {
+    process.upgrade().and_then(|process| process.memory()).ok_or(Errno(ESRCH))
+}
+
+/// A word for each page of a process.
+struct Pagemap(Weak<Process>);
+
+impl Positioned for Pagemap {
+    fn unit(&self) -> u64 {
+        WORD as u64
+    }
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        let memory = memory(&self.0)?;
+        words(into, |all| memory.with(|memory| memory.pagemap(offset, all, Frames::Shown)))
+    }
+    fn write(&self, _: u64, _: &[u8]) -> Result<usize, Errno> {
+        Err(Errno(EACCES))
+    }
+}
+
+/// The bytes of a process.
+struct Bytes(Weak<Process>);
+
+impl Positioned for Bytes {
+    fn unit(&self) -> u64 {
+        1
+    }
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        remote::get_anyway(&memory(&self.0)?, into, offset)
+            .map_err(|_| Errno(linux_raw_sys::errno::EIO))
+    }
+    fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Errno> {
+        remote::put_anyway(&memory(&self.0)?, offset, from)
+            .map_err(|_| Errno(linux_raw_sys::errno::EIO))
+    }
+}
+
+/// Texts one behind the other, each ended by a zero.
+fn ended_by_zeros(texts: &[Vec<u8>]) -> Vec<u8> {
+    texts.iter().flat_map(|text| text.iter().copied().chain([0])).collect()
+}
+
+impl Text for About {
+    fn read(&self) -> Result<Vec<u8>, Errno> {
+        let process = self.process.upgrade().ok_or(Errno(ESRCH))?;
+        let image = || process.image.lock().clone();
+        let about = |write: fn(&super::super::Memory, &mut String) -> fmt::Result| {
+            let memory = process.memory().ok_or(Errno(ESRCH))?;
+            memory.with(|memory| written(|out| write(memory, out)))
+        };
+        match self.own {
+            Own::Auxv => {
+                let words = image().auxiliary;
+                Ok(words.iter().flatten().flat_map(|word| word.to_le_bytes()).collect())
+            }
+            Own::ClearRefs => Err(Errno(EACCES)),
+            Own::Cmdline => Ok(ended_by_zeros(&image().arguments)),
+            Own::Comm => Ok([&image().name[..], b"\n"].concat()),
+            Own::Environ => Ok(ended_by_zeros(&image().environment)),
+            Own::Limits => written(|out| limits::show(&process.limits.all(), out)),
+            Own::Maps => about(|memory, out| memory.maps(out)),
+            Own::Mountinfo => written(mounts::show_more),
+            Own::Mounts => written(mounts::show),
+            Own::OomScoreAdj => {
+                written(|out| writeln!(out, "{}", process.badness.load(Ordering::Relaxed)))
+            }
+            Own::Personality => {
+                written(|out| writeln!(out, "{:08x}", process.personality.load(Ordering::Relaxed)))
+            }
+            Own::Smaps => about(|memory, out| memory.smaps(out)),
+            Own::SmapsRollup => about(|memory, out| memory.smaps_rollup(out)),
+            Own::Statm => about(|memory, out| memory.statm(out)),
+            Own::Stat => self.stat(&process),
+            Own::Status => {
+                let mut text = self.status_before(&process)?;
+                text.extend(about(|memory, out| memory.status(out)).unwrap_or_default());
+                text.extend(self.status_behind(&process)?);
+                Ok(text)
+            }
+        }
+    }
+    fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let process = self.process.upgrade().ok_or(Errno(ESRCH))?;
+        match self.own {
+            Own::ClearRefs => {
+                let (memory, text) = (memory(&self.process)?, taken(bytes)?);
+                memory.with_alone(|memory| memory.clear_refs(text))
+            }
+            Own::Comm => {
+                let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                process.image.lock().name = line[..line.len().min(15)].to_vec();
+                Ok(())
+            }
+            Own::OomScoreAdj => {
+                let number = taken(bytes)?.trim().parse::<i32>().map_err(|_| Errno::INVAL)?;
+                if !(-1000..=1000).contains(&number) {
+                    return Err(Errno::INVAL);
+                }
+                process.badness.store(number, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(Errno(EACCES)),
+        }
+    }
+}
+
+impl About {
+    /// The threads that it is about.
+    fn threads(&self, process: &Process) -> Vec<Arc<dyn Member>> {
+        let mut all = process.threads.lock().clone();
+        all.retain(|thread| !self.is_thread || thread.id() == self.id);
+        all
+    }
+    fn state(&self, process: &Process) -> (char, &'static str) {
+        let threads = self.threads(process);
+        match () {
+            () if process.is_gone() || threads.is_empty() => ('Z', "zombie"),
+            () if threads.iter().all(|it| it.scheduled().is_parked()) => ('S', "sleeping"),
+            () => ('R', "running"),
+        }
+    }
+    fn stat(&self, process: &Process) -> Result<Vec<u8>, Errno> {
+        let name = String::from_utf8_lossy(&process.image.lock().name).into_owned();
+        let load = |of: &core::sync::atomic::AtomicU32| of.load(Ordering::Relaxed);
+        let threads = self.threads(process);
+        let usage = match threads.first() {
+            Some(thread) if self.is_thread => thread.usage(),
+            _ => process.usage(),
+        };
+        let children = process.children_usage();
+        let nice = threads.first().map_or(0, |thread| thread.scheduled().nice());
+        let mut size = String::new();
+        if let Some(memory) = process.memory() {
+            memory.with(|memory| memory.statm(&mut size)).map_err(|_| Errno::NOMEM)?;
+        }
+        let mut pages = size.split(' ').map(|word| word.parse::<u64>().unwrap_or(0));
+        let (size, resident) = (pages.next().unwrap_or(0) * 4096, pages.next().unwrap_or(0));
+        written(|out| {
+            write!(out, "{} ({name}) {} {}", self.id, self.state(process).0, process.parent_id())?;
+            write!(out, " {} {} 0 -1 0", load(&process.group), load(&process.session))?;
+            write!(out, " {} {} 0 0", usage.faults, children.faults)?;
+            let times = [usage.user, usage.system, children.user, children.system];
+            times.into_iter().try_for_each(|nanos| write!(out, " {}", nanos / TICK))?;
+            let count = process.threads.lock().len();
+            write!(out, " {} {nice} {count} 0 {}", 20 + nice, process.began / TICK)?;
+            writeln!(out, " {size} {resident} {}{}", u64::MAX, " 0".repeat(27))
+        })
+    }
+    fn status_before(&self, process: &Process) -> Result<Vec<u8>, Errno> {
+        let mask = process.mask.load(Ordering::Relaxed);
+        let name = String::from_utf8_lossy(&process.image.lock().name).into_owned();
+        let (letter, state) = self.state(process);
+        written(|out| {
+            write!(out, "Name:\t{name}\nUmask:\t{mask:04o}\nState:\t{letter} ({state})\n")?;
+            write!(out, "Tgid:\t{}\nNgid:\t0\nPid:\t{}\n", process.id, self.id)?;
+            write!(out, "PPid:\t{}\nTracerPid:\t0\n", process.parent_id())?;
+            write!(out, "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nFDSize:\t64\nGroups:\t0 \n")
+        })
+    }
+    fn status_behind(&self, process: &Process) -> Result<Vec<u8>, Errno> {
+        let threads = self.threads(process);
+        let (mut ignored, mut caught) = (0u64, 0u64);
+        for (nth, action) in process.actions.lock().iter().enumerate() {
+            match action.handler {
+                0 => {}
+                1 => ignored |= 1 << nth,
+                _ => caught |= 1 << nth,
+            }
+        }
+        written(|out| {
+            writeln!(out, "Threads:\t{}", process.threads.lock().len())?;
+            if let Some(thread) = threads.first() {
+                let (own, allowed) = (thread.signals(), thread.scheduled().allowed());
+                writeln!(out, "SigPnd:\t{:016x}\nShdPnd:\t{:016x}", own.own.set(), {
+                    process.signals.set()
+                })?;
+                writeln!(out, "SigBlk:\t{:016x}\nSigIgn:\t{ignored:016x}", own.blocked())?;
+                writeln!(out, "SigCgt:\t{caught:016x}")?;
+                let all = (1u64 << 41) - 1;
+                for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                    let has = if matches!(name, "CapInh" | "CapAmb") { 0 } else { all };
+                    writeln!(out, "{name}:\t{has:016x}")?;
+                }
+                writeln!(out, "NoNewPrivs:\t0\nSeccomp:\t0\nCpus_allowed:\t{allowed:x}")?;
+                let usage = if self.is_thread { thread.usage() } else { process.usage() };
+                writeln!(out, "voluntary_ctxt_switches:\t{}", usage.waits)?;
+                writeln!(out, "nonvoluntary_ctxt_switches:\t{}", usage.turns)?;
+            }
+            Ok(())
+        })
+    }
+}

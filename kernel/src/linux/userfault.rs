@@ -1,0 +1,328 @@
+//! Descriptors of `userfaultfd`: faults that a program answers itself.
+//!
+//! ```text
+//!   access ─▶ fault: told ─▶ queue ──read──▶ the program's handler
+//!      ▲                       │ waits            │ COPY, ZEROPAGE, WRITEPROTECT, WAKE
+//!      └─────── made again ◀───┴───── woken ◀─────┘
+//! ```
+//!
+//! What the requests do to memory is in `foliant-linux`; here are the queue and those that wait.
+//!
+//! **Invariants**
+//! - W1. A descriptor does not keep the memory that it is of: what has ended answers ESRCH.
+//! - W2. A thread that took a fault waits until a range with its address is woken, the descriptor is
+//!   closed, or a signal comes, and makes the access again in any case. In the middle of a copy of
+//!   the kernel's nothing but the process's end counts as a signal.
+//! - W3. The source of a copy is looked at under the lock of memory only as far as it is there; what
+//!   is not is touched without it, and the request goes on.
+//!
+//! **Locking**: the queue's lock for a few instructions. The memory's lock is never taken under it.
+
+use super::channel::{Channel, Events, Waits};
+use super::process::{Handles, Held};
+use super::signal::CUT;
+use super::thread::Thread;
+use super::transfer::Transfer;
+use super::user::{self, Plain};
+use super::waiters::{Cut, Waiters};
+use super::{clock, sched};
+use crate::reach;
+use crate::running::Origin;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::ops::Deref;
+use foliant_linux::{Answer, Errno, Told, Userfaultfd};
+use foliant_units::{Va, VaRange};
+use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ESRCH};
+use linux_raw_sys::general::{
+    O_NONBLOCK, UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api, uffdio_copy, uffdio_range,
+    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+};
+use linux_raw_sys::ioctl::{
+    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
+    UFFDIO_ZEROPAGE,
+};
+use spin::Mutex;
+
+/// Bytes of a message.
+const MESSAGE: usize = 32;
+/// Nanoseconds after which a copy looks again whether its process ends.
+const LOOK: u64 = 1_000_000;
+
+/// A descriptor. It is closed when it is dropped, whoever waits.
+pub(super) struct Userfault(Arc<Shared>);
+
+/// What a descriptor and those that wait for it have in common.
+pub(super) struct Shared {
+    /// The memory that it is of (W1).
+    memory: Weak<Held>,
+    id: u64,
+    is_for_programs: bool,
+    waits: Waits,
+    /// What the memory keeps of it; none when it is closed.
+    fd: Mutex<Option<Userfaultfd>>,
+    queue: Mutex<Queue>,
+    /// Who waits for messages.
+    readers: Waiters,
+    /// Who took a fault.
+    takers: Waiters,
+}
+
+#[derive(Default)]
+struct Queue {
+    faults: Vec<Taken>,
+    /// Numbers of faults that were given.
+    last: u64,
+    is_closed: bool,
+}
+
+/// A fault that a thread waits for.
+struct Taken {
+    number: u64,
+    told: Told,
+    is_read: bool,
+    is_woken: bool,
+}
+
+impl Deref for Userfault {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Userfault {
+    /// A descriptor of this memory.
+    pub(super) fn of(memory: &Arc<Held>, flags: u32) -> Result<Arc<Userfault>, Errno> {
+        let fd = memory.with_alone(|memory| memory.userfaultfd(flags))?;
+        let made = Arc::new(Shared {
+            memory: Arc::downgrade(memory),
+            id: fd.id(),
+            is_for_programs: flags & UFFD_USER_MODE_ONLY != 0,
+            waits: if flags & O_NONBLOCK != 0 { Waits::No } else { Waits::Yes },
+            fd: Mutex::new(Some(fd)),
+            queue: Mutex::new(Queue::default()),
+            readers: Waiters::new(),
+            takers: Waiters::new(),
+        });
+        let own: Weak<Shared> = Arc::downgrade(&made);
+        memory.note_handler(made.id, own);
+        Ok(Arc::new(Userfault(made)))
+    }
+}
+
+impl Shared {
+    fn memory(&self) -> Result<Arc<Held>, Errno> {
+        self.memory.upgrade().ok_or(Errno(ESRCH))
+    }
+    /// Carries out a request. No other one is under way on the descriptor meanwhile.
+    fn asked<R>(
+        &self,
+        work: impl FnOnce(&mut super::Memory, &mut Userfaultfd) -> R,
+    ) -> Result<R, Errno> {
+        let memory = self.memory()?;
+        memory.with_alone(|memory| {
+            let mut fd = self.fd.lock();
+            let fd = fd.as_mut().ok_or(Errno::BADF)?;
+            Ok(work(memory, fd))
+        })
+    }
+    /// Wakes whom an answer says, and gives its result.
+    fn answered(&self, answer: Answer) -> Result<u64, Errno> {
+        if let Some(range) = answer.wakes {
+            self.wake(range);
+        }
+        answer.result
+    }
+    fn wake(&self, range: VaRange) {
+        let mut is_any = false;
+        for taken in &mut self.queue.lock().faults {
+            if range.contains(Va::new(taken.told.address)) {
+                taken.is_woken = true;
+                is_any = true;
+            }
+        }
+        if is_any {
+            self.takers.wake();
+        }
+    }
+
+    /// `UFFDIO_COPY`, over pages of the source that may have to be brought (W3).
+    fn copy(&self, at: u64) -> Result<u64, Errno> {
+        let mut asked: uffdio_copy = user::get(at)?;
+        let (mut done, mut first) = (0u64, true);
+        let result = loop {
+            let mut rest = asked;
+            (rest.dst, rest.src) = (asked.dst.wrapping_add(done), asked.src.wrapping_add(done));
+            rest.len = asked.len.wrapping_sub(done);
+            let mut lacks = None;
+            let answer = self.asked(|memory, fd| {
+                memory.uffdio_copy(fd, &mut rest, |from, page| {
+                    match reach::get_present(page, from) == page.len() {
+                        true => Ok(()),
+                        false => {
+                            lacks = Some(from);
+                            Err(Errno::FAULT)
+                        }
+                    }
+                })
+            })?;
+            let result = self.answered(answer);
+            let came = u64::try_from(rest.copy).unwrap_or(0);
+            if first && came == 0 && lacks.is_none() {
+                asked.copy = rest.copy;
+                break result;
+            }
+            done += came;
+            match lacks {
+                Some(from) => {
+                    // The page is brought by a fault, if it can be.
+                    if let Err(why) = user::get_bytes(from, 4096) {
+                        asked.copy = if done == 0 { why.word() as i64 } else { done as i64 };
+                        break Err(if done == 0 { why } else { Errno(EAGAIN) });
+                    }
+                }
+                None => {
+                    asked.copy = done as i64;
+                    break if done == asked.len { Ok(0) } else { Err(Errno(EAGAIN)) };
+                }
+            }
+            first = false;
+        };
+        user::put(at, &asked)?;
+        result
+    }
+    /// A request whose structure is told what became of it.
+    fn told<T: Plain>(
+        &self,
+        at: u64,
+        work: impl FnOnce(&mut super::Memory, &mut Userfaultfd, &mut T) -> Answer,
+    ) -> Result<u64, Errno> {
+        let mut asked: T = user::get(at)?;
+        let answer = self.asked(|memory, fd| work(memory, fd, &mut asked))?;
+        user::put(at, &asked)?;
+        self.answered(answer)
+    }
+}
+
+/// An answer that wakes nobody.
+fn plain(result: Result<u64, Errno>) -> Answer {
+    Answer { result, wakes: None }
+}
+
+impl Drop for Userfault {
+    fn drop(&mut self) {
+        self.queue.lock().is_closed = true;
+        let fd = self.fd.lock().take();
+        if let (Some(memory), Some(fd)) = (self.memory.upgrade(), fd) {
+            memory.forget_handler(self.id);
+            // What cannot be disarmed for want of memory stays armed, and nobody is told.
+            let _ = memory.with_alone(|memory| memory.close_userfaultfd(fd));
+        }
+        self.takers.wake();
+    }
+}
+
+impl Handles for Shared {
+    fn wait(&self, told: &Told, origin: Origin) -> Result<(), Cut> {
+        if origin == Origin::Kernel && self.is_for_programs {
+            return Err(Cut::Signal);
+        }
+        let number = {
+            let mut queue = self.queue.lock();
+            queue.last += 1;
+            let number = queue.last;
+            queue.faults.push(Taken { number, told: *told, is_read: false, is_woken: false });
+            number
+        };
+        self.readers.wake_for(Events::IN);
+        let is_woken = || {
+            let queue = self.queue.lock();
+            let own = queue.faults.iter().find(|taken| taken.number == number);
+            (queue.is_closed || own.is_none_or(|taken| taken.is_woken)).then_some(())
+        };
+        let ended = loop {
+            match self.takers.wait(None, is_woken) {
+                Err(Cut::Signal) if origin == Origin::Kernel && !sched::current().is_over() => {
+                    sched::park(Some(clock::uptime() + LOOK)); // W2
+                }
+                ended => break ended,
+            }
+        };
+        self.queue.lock().faults.retain(|taken| taken.number != number);
+        ended
+    }
+}
+
+impl Channel for Userfault {
+    fn read(&self, into: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
+        if into.left() < MESSAGE {
+            return Err(Errno(EINVAL));
+        }
+        let take = || {
+            let mut queue = self.queue.lock();
+            let unread = queue.faults.iter_mut().find(|taken| !taken.is_read);
+            unread.map(|taken| {
+                taken.is_read = true;
+                taken.told
+            })
+        };
+        let mut done = 0;
+        while into.left() >= MESSAGE {
+            let told = match (take(), waits) {
+                (Some(told), _) => told,
+                (None, _) if done > 0 => break,
+                (None, Waits::No) => return Err(Errno(EAGAIN)),
+                (None, Waits::Yes) => self.readers.wait(None, take).map_err(|_| CUT)?,
+            };
+            let words = [u64::from(UFFD_EVENT_PAGEFAULT), told.flags, told.address, 0];
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            done += into.put_all(&bytes)?;
+        }
+        Ok(done)
+    }
+    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
+        Err(Errno(EINVAL))
+    }
+    fn events(&self) -> Events {
+        if self.waits == Waits::Yes {
+            return Events::ERROR; // as Linux: a read might wait in spite of it
+        }
+        Events::IN.when(self.queue.lock().faults.iter().any(|taken| !taken.is_read))
+    }
+    fn waiters(&self) -> &Waiters {
+        &self.readers
+    }
+    fn ioctl(&self, request: u32, at: u64) -> Result<u64, Errno> {
+        match request {
+            UFFDIO_API => self
+                .told(at, |memory, fd, asked: &mut uffdio_api| plain(memory.uffdio_api(fd, asked))),
+            UFFDIO_REGISTER => self.told(at, |memory, fd, asked: &mut uffdio_register| {
+                plain(memory.uffdio_register(fd, asked))
+            }),
+            UFFDIO_UNREGISTER => self.told(at, |memory, fd, asked: &mut uffdio_range| {
+                memory.uffdio_unregister(fd, asked)
+            }),
+            UFFDIO_WAKE => {
+                self.told(at, |memory, fd, asked: &mut uffdio_range| memory.uffdio_wake(fd, asked))
+            }
+            UFFDIO_COPY => self.copy(at),
+            UFFDIO_ZEROPAGE => self.told(at, |memory, fd, asked: &mut uffdio_zeropage| {
+                memory.uffdio_zeropage(fd, asked)
+            }),
+            UFFDIO_WRITEPROTECT => self.told(at, |memory, fd, asked: &mut uffdio_writeprotect| {
+                memory.uffdio_writeprotect(fd, asked)
+            }),
+            _ => Err(Errno(ENOTTY)),
+        }
+    }
+    fn label(&self, _: u64) -> String {
+        String::from("anon_inode:[userfaultfd]")
+    }
+}
+
+/// Opens a descriptor of a thread's memory.
+pub(super) fn open(thread: &Thread, flags: u32) -> Result<Arc<Userfault>, Errno> {
+    Userfault::of(&thread.process.memory().ok_or(Errno(ESRCH))?, flags)
+}
