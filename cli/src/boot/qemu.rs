@@ -429,8 +429,9 @@ mod tests {
         let fake = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_streams.sh"));
         let options = options(Mode::Calls, false);
         let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let input = &b"typed\xff\n"[..];
-        let ended = stream(fake, Path::new("kernel"), &files, &options, input, |piece| {
+        let input: Box<dyn Read + Send> = Box::new(&b"typed\xff\n"[..]);
+        let arguments = streamed(Path::new("kernel"), &files, &options);
+        let ended = stream(fake, arguments, options.timeout(), Some(input), |piece| {
             match piece {
                 Piece::Output(bytes) => output.extend(bytes),
                 Piece::Errors(bytes) => errors.extend(bytes),
@@ -467,7 +468,9 @@ mod tests {
         let mut options = options(Mode::Calls, false);
         options.guest.timeout = Some(Duration::from_millis(100));
         let (input, _keep) = std::io::pipe().unwrap();
-        let ended = stream(fake, &words, &files, &options, input, |_| Ok(()));
+        let arguments = streamed(&words, &files, &options);
+        let input: Box<dyn Read + Send> = Box::new(input);
+        let ended = stream(fake, arguments, options.timeout(), Some(input), |_| Ok(()));
         assert_eq!(ended.unwrap(), Ended::TimedOut);
     }
 

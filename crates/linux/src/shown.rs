@@ -6,7 +6,8 @@ use crate::errno::Errno;
 use crate::pages::range;
 use crate::process::Process;
 use crate::view::View;
-use crate::vma::Vma;
+use crate::vma::{Moved, Vma};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use foliant::Access;
 use foliant::space::{Advice, Flags, SpaceId};
@@ -26,10 +27,19 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         end: u64,
         work: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        let has_files = self.parts_in(start, end).any(|part| part.is_of_file());
+        let views = |part: Vma| part.is_of_file().then_some(part.tag.moved);
+        let mut gone: BTreeSet<Moved> = self.parts_in(start, end).filter_map(views).collect();
         let done = work(self);
-        if has_files {
-            self.forget_views();
+        // What is left of a view lies near most of the time.
+        let mut left = self.parts_from(start).chain(self.parts_in(0, start)).filter_map(views);
+        while !gone.is_empty()
+            && let Some(view) = left.next()
+        {
+            gone.remove(&view);
+        }
+        drop(left);
+        if !gone.is_empty() {
+            self.views.forget(&gone);
         }
         done
     }

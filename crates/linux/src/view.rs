@@ -114,9 +114,16 @@ impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
     }
     /// Lets go of all but these.
     pub(crate) fn keep(&mut self, kept: &BTreeSet<Moved>) {
-        self.numbers.retain(|_, number| kept.contains(number));
+        self.retain(|number| kept.contains(number));
+    }
+    /// Lets go of these.
+    pub(crate) fn forget(&mut self, gone: &BTreeSet<Moved>) {
+        self.retain(|number| !gone.contains(number));
+    }
+    fn retain(&mut self, is_kept: impl Fn(&Moved) -> bool) {
+        self.numbers.retain(|_, number| is_kept(number));
         for (nth, view) in self.known.iter_mut().enumerate() {
-            if !kept.contains(&Moved(nth as u32 + 1)) {
+            if !is_kept(&Moved(nth as u32 + 1)) {
                 *view = None;
             }
         }

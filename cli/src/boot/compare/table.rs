@@ -33,12 +33,12 @@ struct Row {
     kernel: String,
     /// From before the program to behind its end, of all CPUs.
     instructions: u64,
-    /// The program's own, as Foliant's kernel counted them at this size.
-    program: u64,
+    /// The program's own, as Foliant's kernel counted them at this size; with one CPU.
+    program: Option<u64>,
     /// All others: the kernel's.
-    in_kernel: u64,
+    in_kernel: Option<u64>,
     /// Foliant's of these to this kernel's.
-    ratio: f64,
+    ratio: Option<f64>,
     /// Page faults of the program and its children.
     faults: u64,
     /// Folios that faults made in all rounds, by their bytes.
@@ -88,10 +88,13 @@ impl Whole {
         for size in sizes.iter().map(|order| order.bytes().get()) {
             let rounds = |one: &Measured| one.rounds.get(&size).cloned().unwrap_or_default();
             let foliant = all.last().map(rounds).unwrap_or_default();
-            let program = of(&foliant, |round| round.own);
-            let in_kernel =
-                |rounds: &[Round]| of(rounds, |round| round.instructions).saturating_sub(program);
+            // The clock counts all CPUs: where one is in ring 3, another one counts as well.
+            let program = (cpus == 1).then(|| of(&foliant, |round| round.own));
+            let in_kernel = |rounds: &[Round]| {
+                Some(of(rounds, |round| round.instructions).saturating_sub(program?))
+            };
             let ours = in_kernel(&foliant);
+            let ratio = |theirs: u64| Some(ours? as f64 / theirs.max(1) as f64);
             for one in &all {
                 let rounds = rounds(one);
                 let instructions = || counted(&rounds).iter().map(|round| round.instructions);
@@ -102,7 +105,7 @@ impl Whole {
                     instructions: of(&rounds, |round| round.instructions),
                     program,
                     in_kernel: theirs,
-                    ratio: ours as f64 / theirs.max(1) as f64,
+                    ratio: theirs.and_then(ratio),
                     faults: of(&rounds, |round| round.faults),
                     folios: one.folios.get(&size).cloned().unwrap_or_default(),
                     shootdowns: of(&rounds, |round| round.shootdowns),
@@ -137,6 +140,7 @@ impl Whole {
             "peak KiB",
             "end",
         ];
+        let nothing = || "-".to_owned();
         let row = |row: &Row| {
             let folios: Vec<String> = row
                 .folios
@@ -148,11 +152,11 @@ impl Whole {
                 Bytes::new(row.size).to_string(),
                 shown(&row.kernel),
                 count(row.instructions),
-                count(row.program),
-                count(row.in_kernel),
-                format!("{:.2}", row.ratio),
+                row.program.map_or_else(nothing, count),
+                row.in_kernel.map_or_else(nothing, count),
+                row.ratio.map_or_else(nothing, |ratio| format!("{ratio:.2}")),
                 count(row.faults),
-                if folios.is_empty() { "-".to_owned() } else { folios.join(", ") },
+                if folios.is_empty() { nothing() } else { folios.join(", ") },
                 count(row.shootdowns),
                 count(row.peak >> 10),
                 row.end.clone(),
@@ -207,7 +211,7 @@ mod tests {
         )
     }
 
-    fn whole(outputs: [&str; 2]) -> Whole {
+    fn whole(outputs: [&str; 2], cpus: usize) -> Whole {
         let rounds = |name: &str, ticks: [u64; 3], user, output: &str| {
             let lines = [0, 1, 2].map(|nth| line(nth, ticks[nth as usize], user, output));
             let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -217,17 +221,17 @@ mod tests {
         let linux = rounds("Linux 6.12", [9_999_000, 1_400_000, 1_500_000], 77, outputs[0]);
         let foliant = rounds("Foliant", [9_999_000, 1_200_000, 1_300_000], 1000, outputs[1]);
         let size = Order::fitting(Bytes::new(65536)).unwrap();
-        Whole::of(&["tool".into()], &[size], 1, vec![linux, foliant])
+        Whole::of(&["tool".into()], &[size], cpus, vec![linux, foliant])
     }
 
     #[test]
     fn the_kernel_s_are_all_but_the_program_s() {
-        let whole = whole(["a", "a"]);
+        let whole = whole(["a", "a"], 1);
         document::tests::holds(&whole);
         let [linux, foliant] = &whole.rows[..] else { panic!("{whole:?}") };
-        assert_eq!((linux.instructions, linux.program), (1_400_000, 1_000_000));
-        assert_eq!((linux.in_kernel, foliant.in_kernel), (400_000, 200_000));
-        assert_eq!((linux.ratio, foliant.ratio), (0.5, 1.0));
+        assert_eq!((linux.instructions, linux.program), (1_400_000, Some(1_000_000)));
+        assert_eq!((linux.in_kernel, foliant.in_kernel), (Some(400_000), Some(200_000)));
+        assert_eq!((linux.ratio, foliant.ratio), (Some(0.5), Some(1.0)));
         assert_eq!(linux.spread, [1_400_000, 1_500_000]);
         let text = whole.text();
         assert!(text.contains("3 of 64k") && text.contains("0.50"), "{text}");
@@ -235,8 +239,16 @@ mod tests {
     }
 
     #[test]
+    fn with_several_cpus_the_program_s_own_is_not_told() {
+        let whole = whole(["a", "a"], 2);
+        document::tests::holds(&whole);
+        assert!(whole.rows.iter().all(|row| (row.program, row.ratio) == (None, None)));
+        assert!(whole.text().contains("2 CPUs"));
+    }
+
+    #[test]
     fn a_program_that_says_something_else_is_told() {
-        let whole = whole(["a", "b"]);
+        let whole = whole(["a", "b"], 1);
         assert_eq!(whole.differences().len(), 3);
         assert!(whole.differences()[0].contains("round 0 on Foliant at 64k said something else"));
     }
