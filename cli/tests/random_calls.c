@@ -58,6 +58,10 @@ static const int usual[] = {
 	SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_symlink, SYS_readlink, SYS_unlink, SYS_newfstatat, SYS_statx, SYS_clone, SYS_fork,
 	SYS_vfork, SYS_execve, SYS_wait4, SYS_waitid, SYS_futex, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigsuspend,
 	SYS_rt_sigtimedwait, SYS_sigaltstack, SYS_sched_setaffinity, SYS_set_robust_list, SYS_set_tid_address, SYS_arch_prctl,
+	SYS_shmget, SYS_shmat, SYS_shmdt, SYS_shmctl, SYS_userfaultfd, SYS_ioctl, SYS_process_vm_readv, SYS_process_vm_writev, SYS_process_madvise,
+	SYS_pidfd_open, SYS_pidfd_send_signal, SYS_remap_file_pages, SYS_mount, SYS_umount2, SYS_statfs, SYS_prlimit64, SYS_getrusage, SYS_times,
+	SYS_flock, SYS_vmsplice, SYS_membarrier, SYS_sched_setscheduler, SYS_sched_setattr, SYS_getpriority, SYS_setpriority, SYS_personality,
+	SYS_capget, SYS_capset, SYS_sethostname, SYS_clock_gettime,
 };
 
 static long number(void)

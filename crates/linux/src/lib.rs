@@ -77,7 +77,6 @@
 //! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `MISSING_SHMEM`, `SIGBUS`, `EXACT_ADDRESS`: no events, pages that a file has, huge pages, moves |
 //! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |
 //! | `userfaultfd`, a write to a page that is missing and protected | is told, and no page comes before |
-//! | `remap_file_pages` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -123,6 +122,7 @@ mod userfault;
 mod view;
 pub mod vm;
 mod vma;
+mod windows;
 pub mod zones;
 
 #[cfg(test)]

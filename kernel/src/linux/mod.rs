@@ -18,6 +18,7 @@
 //! | `opened` | opened files, descriptors |
 //! | `parking` | locks whose waiters park |
 //! | `pidfd` | descriptors of processes |
+//! | `pieces` | bytes that are moved piece by piece |
 //! | `pipe` | pipes |
 //! | `process` | what the threads of a program share, who is whose child |
 //! | `queue` | bytes on their way |
@@ -78,6 +79,7 @@ mod names;
 mod opened;
 mod parking;
 mod pidfd;
+mod pieces;
 mod pipe;
 mod process;
 #[expect(dead_code, reason = "sockets come next")]

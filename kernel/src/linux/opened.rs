@@ -12,12 +12,13 @@
 //! parks.
 
 use super::channel::{Channel, Events, Waits};
-use super::content::{Bytes, Content, Device, Positioned};
+use super::content::{Bytes, Content, Device};
 use super::locks::{self, Owner};
 use super::parking::Parking;
+use super::pieces::{PIECE, moved, read_at, slice, write_at};
 use super::transfer::Transfer;
 use super::user::Buffer;
-use super::{clock, names, random, world};
+use super::{clock, names, world};
 use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -37,7 +38,6 @@ use spin::Mutex;
 const MOVED_MAX: u64 = i32::MAX as u64 & !4095;
 /// Descriptors of a process, whatever its limit is.
 pub(super) const DESCRIPTORS_MAX: usize = 4096;
-const PIECE: usize = 4096;
 
 /// Files that were opened.
 static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -288,91 +288,6 @@ impl Opened {
     }
 }
 
-impl Device {
-    fn read(self, bytes: u64, mut put: impl FnMut(u64, &[u8]) -> usize) -> Result<u64, Errno> {
-        let mut piece = [0; PIECE];
-        let mut done = 0;
-        if self == Device::Userfault {
-            return Err(Errno(EINVAL));
-        }
-        while done < bytes && self != Device::Null {
-            let count = piece.len().min((bytes - done) as usize);
-            if self == Device::Random {
-                random::fill(&mut piece[..count]);
-            }
-            let came = put(done, &piece[..count]);
-            done += came as u64;
-            if came < count {
-                return if done == 0 { Err(Errno(EFAULT)) } else { Ok(done) };
-            }
-        }
-        Ok(done)
-    }
-}
-
-/// Reads bytes at a position, piece by piece.
-fn read_at(
-    it: &dyn Positioned,
-    offset: u64,
-    bytes: u64,
-    mut put: impl FnMut(u64, &[u8]) -> usize,
-) -> Result<u64, Errno> {
-    in_pieces((it, offset, bytes), |done, piece| {
-        let count = it.read(offset.wrapping_add(done), piece)?;
-        let came = put(done, &piece[..count]);
-        if came == 0 && count > 0 { Err(Errno(EFAULT)) } else { Ok(came) }
-    })
-}
-/// Writes bytes at a position, piece by piece.
-fn write_at(
-    it: &dyn Positioned,
-    offset: u64,
-    bytes: u64,
-    mut get: impl FnMut(u64, &mut [u8]) -> usize,
-) -> Result<u64, Errno> {
-    in_pieces((it, offset, bytes), |done, piece| match get(done, piece) {
-        0 => Err(Errno(EFAULT)),
-        came => it.write(offset.wrapping_add(done), &piece[..came]),
-    })
-}
-/// Moves bytes piece by piece, up to the first piece that is not moved as a whole.
-fn in_pieces(
-    (it, offset, bytes): (&dyn Positioned, u64, u64),
-    mut one: impl FnMut(u64, &mut [u8]) -> Result<usize, Errno>,
-) -> Result<u64, Errno> {
-    if !offset.is_multiple_of(it.unit()) || !bytes.is_multiple_of(it.unit()) {
-        return Err(Errno(EINVAL));
-    }
-    let mut piece = [0; PIECE];
-    let mut done = 0;
-    while done < bytes {
-        let room = piece.len().min((bytes - done) as usize);
-        match one(done, &mut piece[..room]) {
-            Ok(moved) => {
-                done += moved as u64;
-                if moved < room {
-                    break;
-                }
-            }
-            Err(why) if done == 0 => return Err(why),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
-}
-/// The bytes of a text that a read from an offset on gets.
-fn slice(text: &[u8], offset: u64, bytes: u64) -> &[u8] {
-    let start = (text.len() as u64).min(offset) as usize;
-    let left = &text[start..];
-    &left[..left.len().min(bytes as usize)]
-}
-/// Puts bytes, and says how many came over.
-fn moved(bytes: &[u8], mut put: impl FnMut(u64, &[u8]) -> usize) -> Result<u64, Errno> {
-    match put(0, bytes) {
-        0 if !bytes.is_empty() => Err(Errno(EFAULT)),
-        count => Ok(count as u64),
-    }
-}
 /// What a descriptor is.
 #[derive(Clone)]
 pub(super) struct Descriptor {

@@ -1,10 +1,11 @@
 //! Calls about opened files: their bytes and their descriptors.
 
+use super::super::channel::{Events, Waits};
 use super::super::content::{Content, Device};
 use super::super::opened::{DESCRIPTORS_MAX, Descriptor, From, Opened};
 use super::super::pipe::{self, Pipe};
 use super::super::process::Member;
-use super::super::signal::Info;
+use super::super::signal::{CUT, Info};
 use super::super::thread::Thread;
 use super::super::transfer::Transfer;
 use super::super::user::Buffer;
@@ -18,7 +19,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use foliant_files::{Last, NodeId};
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
+use linux_raw_sys::errno::{EAGAIN, EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
 use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
 use linux_raw_sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
@@ -138,15 +139,28 @@ pub(super) fn writev(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answ
 /// may not count on being any other.
 pub(super) fn vmsplice(thread: &Arc<Thread>, [number, at, count, flags, ..]: Six) -> Answer {
     const KNOWN: u64 = 15; // move, do not wait, more comes, a gift
+    const NO_WAIT: u64 = 2;
     let opened = opened(thread, number)?;
     if flags & !KNOWN != 0 {
         return Err(Errno(EINVAL));
     }
-    let channel: &dyn Any = &**opened.channel().ok_or(Errno(EBADF))?;
+    let channel = opened.channel().ok_or(Errno(EBADF))?;
+    let any: &dyn Any = &**channel;
     match () {
-        () if !channel.is::<pipe::End>() => Err(Errno(EBADF)),
-        () if opened.may_write() => writev(thread, [number, at, count, 0, 0, 0]),
-        () => readv(thread, [number, at, count, 0, 0, 0]),
+        () if !any.is::<pipe::End>() => return Err(Errno(EBADF)),
+        () if !opened.may_write() => return readv(thread, [number, at, count, 0, 0, 0]),
+        () => {}
+    }
+    // As much as there is room for, once there is some.
+    let may_wait = flags & NO_WAIT == 0 && opened.waits() == Waits::Yes;
+    loop {
+        match channel.write(&mut Transfer::of(buffers(at, count)?), Waits::No) {
+            Err(Errno(EAGAIN)) if may_wait => {
+                let has_room = || channel.events().has(Events::OUT | Events::ERROR).then_some(());
+                channel.waiters().wait(None, has_room).map_err(|_| CUT)?;
+            }
+            done => return told(thread, done.map(|count| count as u64)),
+        }
     }
 }
 pub(super) fn preadv(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {

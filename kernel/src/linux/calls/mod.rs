@@ -10,6 +10,7 @@
 mod bytes;
 mod events;
 mod facts;
+mod ids;
 mod limits;
 mod listed;
 mod locks;
@@ -66,6 +67,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_munlock => memory::munlock,
         __NR_munlockall => memory::munlockall,
         __NR_munmap => memory::munmap,
+        __NR_remap_file_pages => memory::remap_file_pages,
         __NR_userfaultfd => memory::userfaultfd,
         __NR_get_mempolicy
         | __NR_mbind
@@ -189,15 +191,15 @@ fn find(number: u32) -> Option<Call> {
         __NR_wait4 => process::wait4,
         __NR_waitid => process::waitid,
         __NR_futex => process::futex,
-        __NR_getegid | __NR_geteuid | __NR_getgid | __NR_getuid => process::zero,
-        __NR_getpgid => process::getpgid,
-        __NR_getpgrp => process::getpgrp,
-        __NR_getpid => process::getpid,
-        __NR_getppid => process::getppid,
-        __NR_getsid => process::getsid,
-        __NR_gettid => process::gettid,
-        __NR_setpgid => process::setpgid,
-        __NR_setsid => process::setsid,
+        __NR_getegid | __NR_geteuid | __NR_getgid | __NR_getuid => ids::zero,
+        __NR_getpgid => ids::getpgid,
+        __NR_getpgrp => ids::getpgrp,
+        __NR_getpid => ids::getpid,
+        __NR_getppid => ids::getppid,
+        __NR_getsid => ids::getsid,
+        __NR_gettid => ids::gettid,
+        __NR_setpgid => ids::setpgid,
+        __NR_setsid => ids::setsid,
         __NR_prctl => process::prctl,
         __NR_set_robust_list => process::set_robust_list,
         __NR_set_tid_address => process::set_tid_address,
@@ -247,7 +249,14 @@ fn find(number: u32) -> Option<Call> {
         __NR_mount => mounts::mount,
         __NR_umount2 => mounts::umount2,
 
-        __NR_getgroups => process::zero,
+        __NR_capget => system::capget,
+        __NR_capset => system::capset,
+        __NR_getgroups | __NR_setfsgid | __NR_setfsuid => ids::zero,
+        __NR_getresgid | __NR_getresuid => ids::getres,
+        __NR_setgid | __NR_setuid => ids::set_id,
+        __NR_setgroups => ids::setgroups,
+        __NR_setregid | __NR_setreuid => ids::set_two_ids,
+        __NR_setresgid | __NR_setresuid => ids::set_three_ids,
         __NR_getrandom => system::getrandom,
         __NR_personality => system::personality,
         __NR_setdomainname => system::setdomainname,

@@ -1,4 +1,5 @@
-//! Numbers of Linux that `linux-raw-sys` does not have: of `asm/prctl.h`, `linux/close_range.h`,
+//! Numbers of Linux that `linux-raw-sys` does not have: of `asm/prctl.h`, `linux/capability.h`,
+//! `linux/close_range.h`,
 //! `linux/fcntl.h`, `linux/ipc.h`, `linux/shm.h` and `linux/userfaultfd.h`.
 
 pub(super) const ARCH_SET_GS: u32 = 0x1001;
@@ -20,3 +21,7 @@ pub(super) const SHM_STAT_ANY: u32 = 15;
 pub(super) const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
 /// The mode of what has no kind of file: anonymous nodes.
 pub(super) const NO_KIND: u32 = 0o600;
+
+pub(super) const CAPABILITY_VERSION_1: u32 = 0x1998_0330;
+pub(super) const CAPABILITY_VERSION_2: u32 = 0x2007_1026;
+pub(super) const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
