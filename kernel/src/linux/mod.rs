@@ -17,6 +17,7 @@
 //! | `futex` | waiting for a word to change |
 //! | `opened` | opened files, descriptors |
 //! | `pipe` | pipes |
+//! | `proc_fd` | descriptors as links |
 //! | `process` | what the threads of a program share, who is whose child |
 //! | `queue` | bytes on their way |
 //! | `sched` | which thread runs where, and what happens at a time |
@@ -25,6 +26,7 @@
 //! | `names` | names of files that the kernel makes |
 //! | `random` | bytes that nobody foresees |
 //! | `signal` | what is told of signals, and what waits |
+//! | `sockets` | sockets of this machine |
 //! | `streams` | the lines to whoever started the program |
 //! | `texts` | files of `/proc` and `/sys` |
 //! | `thread` | registers, ring 3 and back |
@@ -48,7 +50,6 @@
 //! names of files are kept (`foliant-files`).
 
 mod calls;
-#[expect(dead_code, reason = "sockets come next")]
 mod channel;
 mod clock;
 mod content;
@@ -61,19 +62,19 @@ mod life;
 mod names;
 mod opened;
 mod pipe;
+mod proc_fd;
 mod process;
-#[expect(dead_code, reason = "sockets come next")]
 mod queue;
 mod random;
 mod sched;
 mod signal;
+mod sockets;
 mod streams;
 mod texts;
 mod thread;
 mod timer;
 mod timerfd;
 mod timers;
-#[expect(dead_code, reason = "sockets come next")]
 mod transfer;
 mod unpack;
 mod user;

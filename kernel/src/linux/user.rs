@@ -25,7 +25,10 @@ macro_rules! plain {
         unsafe impl Plain for $name {}
     )*};
 }
-plain!(u8, u16, u32, i32, u64, i64, [u64; 2], [u64; 3], [u64; 4], [u64; 14], [u8; 128], [u64; 128]);
+plain!(
+    u8, u16, u32, i32, u64, i64, [i32; 2], [u64; 2], [u64; 3], [u64; 4], [u64; 7], [u64; 14],
+    [u8; 128], [u64; 128]
+);
 plain!(stat, statx, statfs, rlimit64, rusage, timespec, __kernel_timespec, timeval, new_utsname);
 plain!(
     __kernel_itimerspec,
@@ -44,13 +47,6 @@ plain!(
 pub(super) struct Buffer {
     pub(super) at: u64,
     pub(super) bytes: u64,
-}
-
-impl Buffer {
-    /// As much of it.
-    pub(super) fn up_to(self, most: u64) -> Buffer {
-        Buffer { bytes: self.bytes.min(most), ..self }
-    }
 }
 
 /// Bytes of the head of a `linux_dirent64`.
