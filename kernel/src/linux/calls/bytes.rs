@@ -42,20 +42,18 @@ fn offset(offset: u64) -> Result<From, Errno> {
 }
 
 pub(super) fn read(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer {
-    opened(thread, number)?.read(From::Position, Buffer { at, bytes })
+    opened(thread, number)?.read(From::Position, &mut one(at, bytes))
 }
 pub(super) fn write(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer {
-    told(
-        thread,
-        opened(thread, number)?.write(
-            From::Position,
-            Buffer { at, bytes },
-            thread.process.limits.file(),
-        ),
-    )
+    let end = thread.process.limits.file();
+    told(thread, opened(thread, number)?.write_up_to(end, From::Position, &mut one(at, bytes)))
+}
+/// A transfer of one buffer.
+pub(super) fn one(at: u64, bytes: u64) -> Transfer<'static> {
+    Transfer::of_one(Buffer { at, bytes })
 }
 /// A write that nobody will read is a signal, too, and so is one beyond the limit of files.
-fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
+pub(super) fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
     let signal = match answer {
         Err(Errno(EPIPE)) => SIGPIPE,
         Err(Errno(EFBIG)) => SIGXFSZ,
@@ -66,11 +64,11 @@ fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
     answer
 }
 pub(super) fn pread64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
-    opened(thread, number)?.read(offset(from)?, Buffer { at, bytes })
+    opened(thread, number)?.read(offset(from)?, &mut one(at, bytes))
 }
 pub(super) fn pwrite64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
     let end = thread.process.limits.file();
-    told(thread, opened(thread, number)?.write(offset(from)?, Buffer { at, bytes }, end))
+    told(thread, opened(thread, number)?.write_up_to(end, offset(from)?, &mut one(at, bytes)))
 }
 
 /// The buffers that a call names.
@@ -90,50 +88,13 @@ pub(super) fn buffers(at: u64, count: u64) -> Result<Vec<Buffer>, Errno> {
     }
     Ok(buffers)
 }
-/// Carries a transfer out buffer by buffer, up to the first that is not filled.
-fn each_buffer(
-    buffers: Vec<Buffer>,
-    from: Option<u64>,
-    mut one: impl FnMut(From, Buffer) -> Answer,
-) -> Answer {
-    let mut done = 0;
-    for buffer in buffers {
-        let place = match from {
-            Some(from) => offset(from.wrapping_add(done))?,
-            None => From::Position,
-        };
-        match one(place, buffer) {
-            Ok(moved) if moved < buffer.bytes => return Ok(done + moved),
-            Ok(moved) => done += moved,
-            Err(why) if done == 0 => return Err(why),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
-}
-
 pub(super) fn readv(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answer {
-    let opened = opened(thread, number)?;
-    let buffers = buffers(at, count)?;
-    match opened.channel() {
-        Some(_) if !opened.may_read() => Err(Errno(EBADF)),
-        Some(it) => Ok(it.read(&mut Transfer::of(buffers), opened.waits())? as u64),
-        None => each_buffer(buffers, None, |from, buffer| opened.read(from, buffer)),
-    }
+    opened(thread, number)?.read(From::Position, &mut Transfer::of(buffers(at, count)?))
 }
 pub(super) fn writev(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    let buffers = buffers(at, count)?;
-    match opened.channel() {
-        Some(_) if !opened.may_write() => Err(Errno(EBADF)),
-        Some(it) => {
-            let count = it.write(&mut Transfer::of(buffers), opened.waits());
-            told(thread, count.map(|count| count as u64))
-        }
-        None => each_buffer(buffers, None, |from, buffer| {
-            opened.write(from, buffer, thread.process.limits.file())
-        }),
-    }
+    let (end, buffers) = (thread.process.limits.file(), buffers(at, count)?);
+    told(thread, opened.write_up_to(end, From::Position, &mut Transfer::of(buffers)))
 }
 /// Pages of the program become bytes of a pipe, or come from there: copies, of which the program
 /// may not count on being any other.
@@ -164,14 +125,12 @@ pub(super) fn vmsplice(thread: &Arc<Thread>, [number, at, count, flags, ..]: Six
     }
 }
 pub(super) fn preadv(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
-    let opened = opened(thread, number)?;
-    each_buffer(buffers(at, count)?, Some(from), |from, buffer| opened.read(from, buffer))
+    opened(thread, number)?.read(offset(from)?, &mut Transfer::of(buffers(at, count)?))
 }
 pub(super) fn pwritev(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    each_buffer(buffers(at, count)?, Some(from), |from, buffer| {
-        opened.write(from, buffer, thread.process.limits.file())
-    })
+    let (end, buffers) = (thread.process.limits.file(), buffers(at, count)?);
+    told(thread, opened.write_up_to(end, offset(from)?, &mut Transfer::of(buffers)))
 }
 
 pub(super) fn lseek(thread: &Arc<Thread>, [number, by, whence, ..]: Six) -> Answer {

@@ -8,6 +8,7 @@
 //! **Not here**: what memory calls mean (`foliant-linux`).
 
 mod bytes;
+mod copies;
 mod events;
 mod facts;
 mod ids;
@@ -15,8 +16,10 @@ mod limits;
 mod listed;
 mod locks;
 mod memory;
+mod messages;
 mod mounts;
 mod numbers;
+mod options;
 mod paths;
 mod poll;
 mod process;
@@ -24,6 +27,7 @@ mod remote;
 mod scheduling;
 mod shared;
 mod signals;
+mod sockets;
 mod system;
 mod time;
 mod timers;
@@ -88,6 +92,9 @@ fn find(number: u32) -> Option<Call> {
         __NR_process_vm_readv => remote::process_vm_readv,
         __NR_process_vm_writev => remote::process_vm_writev,
 
+        __NR_copy_file_range => copies::copy_file_range,
+        __NR_sendfile => copies::sendfile,
+
         __NR_close => bytes::close,
         __NR_close_range => bytes::close_range,
         __NR_dup => bytes::dup,
@@ -126,6 +133,25 @@ fn find(number: u32) -> Option<Call> {
         __NR_timerfd_create => events::timerfd_create,
         __NR_timerfd_gettime => events::timerfd_gettime,
         __NR_timerfd_settime => events::timerfd_settime,
+
+        __NR_accept => sockets::accept,
+        __NR_accept4 => sockets::accept4,
+        __NR_bind => sockets::bind,
+        __NR_connect => sockets::connect,
+        __NR_getpeername => sockets::getpeername,
+        __NR_getsockname => sockets::getsockname,
+        __NR_getsockopt => options::getsockopt,
+        __NR_listen => sockets::listen,
+        __NR_recvfrom => messages::recvfrom,
+        __NR_recvmmsg => messages::recvmmsg,
+        __NR_recvmsg => messages::recvmsg,
+        __NR_sendmmsg => messages::sendmmsg,
+        __NR_sendmsg => messages::sendmsg,
+        __NR_sendto => messages::sendto,
+        __NR_setsockopt => options::setsockopt,
+        __NR_shutdown => sockets::shutdown,
+        __NR_socket => sockets::socket,
+        __NR_socketpair => sockets::socketpair,
 
         __NR_alarm => timers::alarm,
         __NR_getitimer => timers::getitimer,
@@ -296,8 +322,12 @@ pub(super) fn answer(thread: &Arc<Thread>) {
 fn makes(number: u32) -> bool {
     matches!(
         number,
-        __NR_clone
+        __NR_accept
+            | __NR_accept4
+            | __NR_bind
+            | __NR_clone
             | __NR_clone3
+            | __NR_connect
             | __NR_creat
             | __NR_epoll_create
             | __NR_epoll_create1
@@ -320,6 +350,11 @@ fn makes(number: u32) -> bool {
             | __NR_rename
             | __NR_renameat
             | __NR_renameat2
+            | __NR_sendmmsg
+            | __NR_sendmsg
+            | __NR_sendto
+            | __NR_socket
+            | __NR_socketpair
             | __NR_shmget
             | __NR_symlink
             | __NR_symlinkat

@@ -30,6 +30,7 @@ use super::usage::Usage;
 use super::waiters::Waiters;
 use super::{Memory, world};
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -271,9 +272,30 @@ impl Process {
         if path.is_empty() {
             return Err(Errno(ENOENT));
         }
+        if last == Last::Follow
+            && let Some(node) = self.named_descriptor(path)
+        {
+            return Ok(node);
+        }
         let files = world().files.read();
         let asked = |content: &Content| content.link(self.id);
         files.walk(from, path, last, &asked).map_err(|why| Errno(why.errno()))
+    }
+
+    /// What a path is that names a descriptor of its own.
+    pub(super) fn named_descriptor(&self, path: &[u8]) -> Option<NodeId> {
+        let number = match path {
+            b"/dev/stdin" => 0,
+            b"/dev/stdout" => 1,
+            b"/dev/stderr" => 2,
+            path => {
+                let own = format!("/proc/{}/fd/", self.id);
+                let heads = [&b"/dev/fd/"[..], b"/proc/self/fd/", own.as_bytes()];
+                let number = heads.iter().find_map(|head| path.strip_prefix(*head))?;
+                core::str::from_utf8(number).ok()?.parse::<u32>().ok()?
+            }
+        };
+        Some(self.descriptors.lock().get(number.into()).ok()?.opened.node)
     }
 
     /// Says how it ended, if nobody did, and has its threads look.
