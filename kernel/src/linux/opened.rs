@@ -158,11 +158,12 @@ impl Opened {
                 Content::Packed(packed) => moved(slice(packed, *offset, bytes), put),
                 Content::Text(text) => {
                     // It stays what it is until it is read from its beginning again.
-                    if *offset == 0 {
-                        *self.text.lock() = Arc::new(text.read()?);
+                    let mut now = self.text.lock().clone();
+                    if *offset == 0 || now.is_empty() {
+                        now = Arc::new(text.read()?);
+                        *self.text.lock() = now.clone();
                     }
-                    let text = self.text.lock().clone();
-                    moved(slice(&text, *offset, bytes), put)
+                    moved(slice(&now, *offset, bytes), put)
                 }
                 Content::Device(device) => device.read(bytes, put),
                 Content::Positioned(it) => read_at(&**it, *offset, bytes, put),
