@@ -268,6 +268,11 @@ mapped once: 1
 /sys/kernel/debug/split_huge_pages: 0
 split: 0
 and as it was: 1
+collapsed: 0
+parted: 0
+one again: 0
+collapsed: 0
+and as it was: 1
 odd count of a table: -1 Invalid argument
 /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages: 0
 mounted: 0
@@ -313,8 +318,8 @@ fn stressors_of_memory_find_what_they_wrote() {
         --memfd 1 --memfd-ops 5 --memfd-bytes 2M --tlb-shootdown 1 --tlb-shootdown-ops 10
         --mmapfork 1 --mmapfork-ops 1 --userfaultfd 1 --userfaultfd-ops 10
         --userfaultfd-bytes 1M --msync 1 --msync-ops 5 --msync-bytes 1M
-        --vm-rw 1 --vm-rw-ops 5 --vm-rw-bytes 1M --remap 1 --remap-ops 3
-        --flock 1 --flock-ops 50 --lockf 1 --lockf-ops 50 --membarrier 1 --membarrier-ops 10";
+        --vm-rw 1 --vm-rw-ops 5 --vm-rw-bytes 1M
+        --flock 1 --flock-ops 50 --lockf 1 --lockf-ops 50 --membarrier 1 --membarrier-ops 3";
     let words = ["--memory", "1g", "--cpus", "2"].map(OsStr::new);
     let mut line = vec![stress.as_os_str()];
     line.extend(stressors.split_whitespace().map(OsStr::new));
