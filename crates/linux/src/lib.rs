@@ -64,7 +64,7 @@
 //! | `khugepaged`, what it scans | private anonymous memory; sizes below 2 MiB as well, where they are switched on |
 //! | `khugepaged/defrag` | with 1 a go that finds no block free has memory compacted once, before it begins |
 //! | `khugepaged/max_ptes_swap` | is kept, and asked by nobody: nothing is swapped |
-//! | `split_huge_pages` | knows no paths; an offset in the folio is read, and all pieces are of one size |
+//! | `split_huge_pages` | an offset in the folio is read, and all pieces are of one size |
 //! | `drop_caches` | nothing: there are no caches |
 //! | `overcommit_memory` | takes 0 alone; what may be promised is in [`Limits`] |
 //! | `compact_unevictable_allowed` | takes 1 alone: what is locked is moved as all else |
@@ -138,7 +138,7 @@ pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use segments::{SegmentLimits, SegmentStat, Segments};
 pub use shmem_enabled::ShmemEnabled;
-pub use split_huge_pages::split_huge_pages;
+pub use split_huge_pages::{split_huge_pages, split_huge_pages_of_file};
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use told::Told;
 pub use userfault::{Answer, Userfaultfd};

@@ -2,7 +2,7 @@
 
 use super::shared::{F, load, show};
 use super::*;
-use crate::split_huge_pages;
+use crate::{ShmemEnabled, split_huge_pages, split_huge_pages_of_file};
 use foliant_units::Order;
 use linux_raw_sys::errno::EOVERFLOW;
 
@@ -103,5 +103,44 @@ fn remap_file_pages_is_a_mapping_of_its_own() {
         }
         let seen = [0, 1, 2, 3].map(|page| load(p, sim, at(page)));
         assert_eq!(seen, [Ok(8), Ok(6), Ok(7), Ok(8)]);
+    });
+}
+
+#[test]
+fn folios_of_a_file_are_split_by_its_path() {
+    with(|p, sim| {
+        let mm = p.manager();
+        let mut words = ShmemEnabled::new(mm);
+        let name = "transparent_hugepage/hugepages-2048kB/shmem_enabled";
+        assert_eq!(words.write(mm, name, "always"), Ok(()));
+        let file = F::memfd(mm, b"f", 0).unwrap();
+        assert_eq!(file.ftruncate(HUGE as i64), Ok(0));
+        let at = BASE & !(HUGE - 1);
+        let shared = MAP_SHARED | MAP_FIXED;
+        assert_eq!(p.mmap(at, HUGE, RW, shared, Some(&file), 0), Ok(at));
+        for page in [0, 5] {
+            assert_eq!(store(p, sim, at + page * PAGE, 5), Ok(()));
+        }
+        let order = |p: &P<'_, '_>| {
+            let frame = mm.frame_at(p.space(), Va::new(at + 5 * PAGE)).unwrap();
+            mm.identity(frame).order()
+        };
+        assert_eq!(order(p), Order::SIZE_2M);
+        let write = |text: &str| {
+            split_huge_pages_of_file(text, |path| (path == "/f").then(|| file.clone()))
+        };
+        for (text, answer) in [
+            ("/f", Err(Errno::INVAL)),
+            ("/f,0x0", Err(Errno::INVAL)),
+            ("/g,0x0,0x1", Err(Errno::INVAL)),
+            ("/f,0x0,0x0", Ok(())),
+            ("/f,0x0,0x1,99", Ok(())),
+        ] {
+            assert_eq!(write(text), answer, "{text}");
+            assert_eq!(order(p), Order::SIZE_2M);
+        }
+        assert_eq!(write("/f,0x0,0x400"), Ok(()));
+        assert_eq!(load(p, sim, at + 5 * PAGE), Ok(5));
+        assert_eq!(order(p), Order::BASE);
     });
 }
