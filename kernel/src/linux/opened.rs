@@ -10,8 +10,9 @@
 //!
 //! **Locking**: the position's lock is held around a read or write that moves it, as Linux does.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
 use super::content::{Bytes, Content, Device};
+use super::events::Events;
 use super::transfer::Transfer;
 use super::{clock, names, random, world};
 use alloc::sync::Arc;
