@@ -225,6 +225,44 @@ fn nothing_that_programs_ask_for_ends_the_kernel() {
 }
 
 #[test]
+fn descriptors_wait_as_on_the_host() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "descriptors") else { return };
+    for cpus in ["1", "2"] {
+        same(&["--cpus", cpus], &program, &[], b"");
+    }
+}
+
+#[test]
+fn a_server_serves_over_sockets_and_saves_in_a_fork() {
+    let Some(busybox) = installed("busybox") else { return };
+    let programs = ["redis-server", "redis-cli", "redis-benchmark"].map(installed);
+    let [Some(server), Some(client), Some(benchmark)] = programs else { return };
+    // Others may have a server here: this one has a port that is not the usual one.
+    let script = r#"
+        ask="redis-cli -p 16379"
+        redis-server --port 16379 --unixsocket ./socket --save '' --dir . > log 2>&1 &
+        until $ask ping 2>/dev/null | grep -q PONG; do sleep 0.05; done
+        $ask set key value; $ask get key; $ask lpush list a b c; $ask lrange list 0 -1
+        redis-cli -s ./socket incr counter; redis-cli -s ./socket incr counter
+        names() { tr '\r' '\n' | sed -n 's/: [0-9.]* requests per second.*//p' | sort -u; }
+        redis-benchmark -p 16379 -n 1000 -q -t set,get,incr,lpush,lpop | names
+        redis-benchmark -s ./socket -n 1000 -q -t ping,set,get -c 10 -P 4 | names
+        $ask bgsave
+        while $ask info persistence | grep -q rdb_bgsave_in_progress:1; do sleep 0.05; done
+        $ask info persistence | grep rdb_last_bgsave_status | tr -d '\r'
+        $ask dbsize
+        $ask shutdown nosave
+        wait $!; echo "ended $?"
+        ls
+    "#;
+    let paths = [&server, &client, &benchmark].map(|path| path.to_str().unwrap());
+    let with = paths.iter().flat_map(|path| ["--with", path]);
+    let words: Vec<&str> = ["--cpus", "2", "--memory", "1g"].into_iter().chain(with).collect();
+    same(&words, &busybox, &["sh", "-c", script], b"");
+}
+
+#[test]
 fn a_hostile_program_gets_what_linux_would_answer() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "hostile") else { return };

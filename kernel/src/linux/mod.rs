@@ -13,6 +13,7 @@
 //! | `content` | what is behind a file's name |
 //! | `epoll` | descriptors that tell which of others are ready |
 //! | `eventfd` | counters |
+//! | `events` | what may be done without waiting |
 //! | `exec` | a program's file becomes memory and registers |
 //! | `futex` | waiting for a word to change |
 //! | `opened` | opened files, descriptors |
@@ -68,6 +69,7 @@ mod clock;
 mod content;
 mod epoll;
 mod eventfd;
+mod events;
 mod exec;
 mod futex;
 mod handlers;

@@ -11,8 +11,9 @@
 //! **Locking**: the position's lock is held around a read or write that moves it, as Linux does; it
 //! parks.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
 use super::content::{Bytes, Content, Device};
+use super::events::Events;
 use super::locks::{self, Owner};
 use super::parking::Parking;
 use super::pieces::{PIECE, moved, read_at, slice, write_at};

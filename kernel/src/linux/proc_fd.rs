@@ -68,7 +68,7 @@ fn folder(id: u32) -> alloc::string::String {
     format!("/proc/{id}/fd")
 }
 fn refresh(process: &Process) {
-    if process.is_gone() {
+    if process.ended().is_some() {
         return;
     }
     let Ok(node) = names::make(folder(process.id).as_bytes(), 0o500, Body::Folder) else { return };

@@ -43,7 +43,7 @@ impl Queue {
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         let count = bytes.len().min(self.room());
         if self.bytes.capacity() - self.bytes.len() < count {
-            if heap::is_low() {
+            if heap::is_scarce() {
                 return Err(Errno::NOMEM);
             }
             self.bytes.try_reserve(count).map_err(|_| Errno::NOMEM)?;

@@ -1,7 +1,8 @@
 //! Calls about opened files: their bytes and their descriptors.
 
-use super::super::channel::{Events, Waits};
+use super::super::channel::Waits;
 use super::super::content::{Content, Device};
+use super::super::events::Events;
 use super::super::opened::{DESCRIPTORS_MAX, Descriptor, From, Opened};
 use super::super::pipe::{self, Pipe};
 use super::super::process::Member;
@@ -22,9 +23,9 @@ use foliant_linux::Errno;
 use linux_raw_sys::errno::{EAGAIN, EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
 use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
 use linux_raw_sys::general::{
-    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
-    FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK, O_RDONLY, O_TRUNC,
-    O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_SETFD, F_SETFL, F_SETLK,
+    F_SETLKW, F_SETOWN, FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK,
+    O_RDONLY, O_TRUNC, O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
 };
 use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX};
 
@@ -82,8 +83,7 @@ pub(super) fn buffers(at: u64, count: u64) -> Result<Vec<Buffer>, Errno> {
         Ok(Buffer { at: it.iov_base as u64, bytes: it.iov_len })
     });
     let buffers: Vec<Buffer> = buffers.collect::<Result<_, Errno>>()?;
-    let whole = buffers.iter().try_fold(0u64, |sum, buffer| sum.checked_add(buffer.bytes));
-    if whole.is_none_or(|whole| whole > i64::MAX as u64) {
+    if buffers.iter().any(|buffer| buffer.bytes > i64::MAX as u64) {
         return Err(Errno(EINVAL));
     }
     Ok(buffers)
@@ -278,6 +278,8 @@ pub(super) fn fcntl(thread: &Arc<Thread>, [number, command, argument, ..]: Six) 
             drop(all);
             super::locks::ranges(thread, &opened, command as u32, argument)
         }
+        // Nobody is told by a signal.
+        F_GETOWN | F_SETOWN => Ok(0),
         command @ (F_ADD_SEALS | F_GET_SEALS) => {
             let opened = it.opened.clone();
             drop(all);

@@ -66,7 +66,8 @@ fn send(
 pub(super) fn sendto(thread: &Arc<Thread>, [number, at, bytes, flags, to, size]: Six) -> Answer {
     let opened = opened(thread, number)?;
     let family = as_socket(&opened)?.family;
-    let to = if to == 0 { None } else { Some(get_address(family, to, size)?) };
+    let is_named = to != 0 && size as u32 != 0;
+    let to = if is_named { Some(get_address(family, to, size)?) } else { None };
     send(thread, (&opened, flags as u32), &mut one(at, bytes), (to, Files::default()))
 }
 fn send_message(thread: &Arc<Thread>, opened: &Opened, at: u64, flags: u32) -> Answer {

@@ -4,7 +4,7 @@
 //!   asked for ─▶ Watched: opened file, events ─▶ waiters of all ─▶ looked at again ─▶ told
 //! ```
 
-use super::super::channel::Events;
+use super::super::events::Events;
 use super::super::opened::{DESCRIPTORS_MAX, Opened};
 use super::super::thread::Thread;
 use super::super::waiters::{Cut, Waiters, wait_any};

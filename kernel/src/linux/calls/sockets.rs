@@ -14,8 +14,8 @@ use core::any::Any;
 use foliant_files::{Body, Last};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{
-    EADDRINUSE, EAFNOSUPPORT, ECONNREFUSED, EEXIST, EINVAL, ENOTSOCK, EOPNOTSUPP, EPROTONOSUPPORT,
-    ESOCKTNOSUPPORT,
+    EADDRINUSE, EAFNOSUPPORT, ECONNREFUSED, EEXIST, EINPROGRESS, EINVAL, ENOTSOCK, EOPNOTSUPP,
+    EPROTONOSUPPORT, ESOCKTNOSUPPORT,
 };
 use linux_raw_sys::general::{O_CLOEXEC, O_NONBLOCK, S_IFSOCK};
 use linux_raw_sys::net::{
@@ -29,6 +29,8 @@ type Six = [u64; 6];
 const ADDRESS_MAX: usize = 128;
 /// The flags beside a kind.
 const FLAGS: u32 = O_CLOEXEC | O_NONBLOCK;
+/// The bits of a kind.
+const KINDS: u32 = 0xf;
 const MODE: u32 = S_IFSOCK | 0o777;
 
 /// What a descriptor is, if it is a socket.
@@ -63,6 +65,9 @@ fn kind_of(domain: u64, kind: u64, protocol: u64) -> Result<(Family, Kind), Errn
         _ => return Err(Errno(EAFNOSUPPORT)),
     };
     let is_unix = family == Family::Unix;
+    if kind as u32 & !FLAGS & !KINDS != 0 {
+        return Err(Errno(EINVAL));
+    }
     let (kind, own) = match kind as u32 & !FLAGS {
         SOCK_STREAM => (Kind::Stream, IPPROTO_TCP as u64),
         SOCK_DGRAM => (Kind::Datagram, IPPROTO_UDP as u64),
@@ -143,6 +148,11 @@ pub(super) fn connect(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Ans
         Err(Errno(ECONNREFUSED)) if socket.goes_nowhere() => {
             let nobody = End::nobody(socket.kind, socket.family);
             (nobody, address)
+        }
+        // Who does not wait is told later, as on a network.
+        Err(why @ Errno(ECONNREFUSED)) if socket.is_told_later(opened.waits()) => {
+            socket.set_error(why);
+            return Err(Errno(EINPROGRESS));
         }
         found => found?,
     };

@@ -1,6 +1,7 @@
 //! Names and connections: how one socket finds another.
 
-use super::super::channel::{Channel, Events, Waits};
+use super::super::channel::{Channel, Waits};
+use super::super::events::Events;
 use super::super::transfer::Transfer;
 use super::super::waiters::Waiters;
 use super::address::{Address, Family};
@@ -132,6 +133,14 @@ impl Socket {
     /// What the next call would be told.
     pub(in super::super) fn take_error(&self) -> Option<Errno> {
         self.own.inside.lock().error.take()
+    }
+    pub(in super::super) fn set_error(&self, why: Errno) {
+        self.own.inside.lock().error = Some(why);
+        self.own.waiting.wake();
+    }
+    /// Whether a connection that is refused is told of by the next call.
+    pub(in super::super) fn is_told_later(&self, waits: Waits) -> bool {
+        waits == Waits::No && self.kind == Kind::Stream && self.family != Family::Unix
     }
     pub(in super::super) fn is_listening(&self) -> bool {
         self.own.inside.lock().backlog.is_some()

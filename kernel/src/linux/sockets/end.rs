@@ -1,6 +1,6 @@
 //! An end: what came for a socket, and who waits for it.
 
-use super::super::channel::Events;
+use super::super::events::Events;
 use super::super::queue::Queue;
 use super::super::waiters::Waiters;
 use super::address::{Address, Family};
@@ -8,6 +8,7 @@ use super::files::Files;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::ECONNRESET;
@@ -66,8 +67,8 @@ pub(super) struct Inside {
     pub(super) bytes: Queue,
     /// Bytes of the stream that were taken so far.
     pub(super) taken: u64,
-    /// Descriptors, each with the byte of the stream that they come with.
-    pub(super) files: VecDeque<(u64, Files)>,
+    /// Descriptors, each with the bytes of the stream that they come with.
+    pub(super) files: VecDeque<(Range<u64>, Files)>,
     pub(super) messages: VecDeque<Message>,
     /// Bytes of the messages, and what they cost besides.
     pub(super) cost: usize,
@@ -82,7 +83,7 @@ pub(super) struct Inside {
     pub(super) is_closed: bool,
     /// It came by a port.
     pub(super) is_network: bool,
-    /// A closed one has been written to.
+    /// The other one was closed early; or this one is closed, and has been written to.
     pub(super) is_reset: bool,
     /// What the next call is told.
     pub(super) error: Option<Errno>,
@@ -133,6 +134,7 @@ impl End {
             let mut inside = self.inside.lock();
             (inside.is_over, inside.is_alone) = (true, true);
             if is_early {
+                inside.is_reset = true;
                 inside.error = Some(Errno(ECONNRESET));
             }
         }

@@ -1,6 +1,7 @@
 //! Packets and datagrams: messages that come as they were sent, or not at all.
 
-use super::super::channel::{Events, Waits};
+use super::super::channel::Waits;
+use super::super::events::Events;
 use super::super::transfer::Transfer;
 use super::address::{Address, Family};
 use super::end::{End, Kind, Message, ROOM};
@@ -13,9 +14,14 @@ use linux_raw_sys::errno::{
     EAGAIN, ECONNREFUSED, EDESTADDRREQ, EISCONN, EMSGSIZE, ENOTCONN, EPIPE, EPROTOTYPE,
 };
 
-/// Bytes of a message on a network, and elsewhere, at most.
-const NETWORK_MAX: usize = 65_507;
-const MOST: usize = ROOM - 32;
+/// Bytes of a message, at most.
+fn most(family: Family) -> usize {
+    match family {
+        Family::Unix => ROOM - 32,
+        Family::Four => 65_507,
+        Family::Six => 65_527,
+    }
+}
 
 impl Socket {
     pub(super) fn send_message(&self, from: &mut Transfer, how: Sending) -> Result<usize, Errno> {
@@ -39,7 +45,7 @@ impl Socket {
             return Err(Errno(EPIPE));
         }
         let count = from.left();
-        if count > if is_network { NETWORK_MAX } else { MOST } {
+        if count > most(self.family) {
             return Err(Errno(EMSGSIZE));
         }
         if to.kind != self.kind {

@@ -30,7 +30,8 @@ mod options;
 mod ports;
 mod stream;
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
+use super::events::Events;
 use super::transfer::Transfer;
 use super::user;
 use super::waiters::Waiters;
@@ -137,8 +138,12 @@ impl Channel for Socket {
             (own, _) if peer.is_none() => *own | Events::HANGUP,
             (own, _) => *own,
         };
-        let is_over = own.has(Events::READ_HANGUP) && is_shut;
-        let has_room = is_shut || peer.is_none_or(|peer| peer.inside.lock().has_room(self.kind));
+        let (has_room, is_refused) = peer.map_or((true, false), |peer| {
+            let inside = peer.inside.lock();
+            (inside.has_room(self.kind), inside.is_shut && self.family == Family::Unix)
+        });
+        let has_room = is_shut || has_room;
+        let is_over = own.has(Events::READ_HANGUP) && (is_shut || is_refused);
         own | Events::HANGUP.when(is_over && self.kind != Kind::Datagram)
             | Events::OUT.when(has_room)
     }

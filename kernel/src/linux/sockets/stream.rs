@@ -1,6 +1,7 @@
 //! Streams: bytes, and descriptors that come with one of them.
 
-use super::super::channel::{Events, Waits};
+use super::super::channel::Waits;
+use super::super::events::Events;
 use super::super::signal::CUT;
 use super::super::transfer::Transfer;
 use super::super::waiters::Cut;
@@ -33,13 +34,17 @@ impl Socket {
         if how.to.is_some() && self.family == Family::Unix {
             return Err(Errno(if peer.is_some() { EISCONN } else { EOPNOTSUPP }));
         }
-        if let Some(why) = self.own.inside.lock().error.take() {
+        let (error, is_reset) = {
+            let mut own = self.own.inside.lock();
+            (own.error.take(), own.is_reset)
+        };
+        if let Some(why) = error {
             return Err(if self.family == Family::Unix { Errno(EPIPE) } else { why });
         }
         let Some(peer) = peer else {
             return Err(Errno(if self.family == Family::Unix { ENOTCONN } else { EPIPE }));
         };
-        if is_shut {
+        if is_shut || is_reset {
             return Err(Errno(EPIPE));
         }
         let until = self.options.lock().send_limit();
@@ -120,7 +125,7 @@ impl Socket {
             }
         }
     }
-    /// Takes what is there up to the next byte that has descriptors; none at the end.
+    /// Takes what is there up to the last byte that comes with descriptors; none at the end.
     fn take(
         &self,
         into: &mut Transfer,
@@ -139,12 +144,12 @@ impl Socket {
                 }
                 return (inside.is_over || inside.is_shut).then_some(Ok(0));
             }
-            let at = inside.taken;
-            let is_here = inside.files.front().is_some_and(|(with, _)| *with == at);
-            let next = inside.files.get(usize::from(is_here)).map(|(with, _)| *with - at);
-            let most = next.map_or(into.left(), |next| into.left().min(next as usize));
+            let (at, with) = (inside.taken, inside.files.front().map(|(with, _)| with.clone()));
+            // Bytes in front of those with descriptors come along, those behind do not.
+            let most = with.as_ref().map_or(usize::MAX, |with| (with.end - at) as usize);
             let taken = inside.bytes.peek(most, into);
-            if taken.is_ok() && is_here {
+            let end = at + taken.map_or(0, |count| count as u64);
+            if with.is_some_and(|with| with.start < end) {
                 let files = match how.peeks {
                     true => inside.files.front().map(|(_, files)| files.again()),
                     false => inside.files.pop_front().map(|(_, files)| files),
@@ -180,7 +185,8 @@ fn push(to: &End, bytes: &[u8], files: &mut Files) -> Option<Result<usize, Errno
     let at = inside.taken + inside.bytes.len() as u64;
     let pushed = inside.bytes.push(bytes);
     if pushed.is_ok() && !files.is_empty() {
-        inside.files.push_back((at, core::mem::take(files)));
+        let with = at..at + pushed.unwrap_or(0) as u64;
+        inside.files.push_back((with, core::mem::take(files)));
     }
     Some(pushed)
 }
