@@ -15,6 +15,7 @@
 
 mod held;
 mod kin;
+mod sent;
 
 use super::clock;
 use super::content::Content;
@@ -22,9 +23,7 @@ use super::limits::{DESCRIPTORS, Limits};
 use super::locks::{self, Owner};
 use super::opened::{Descriptor, Descriptors};
 use super::sched::{self, Runs};
-use super::signal::{
-    Action, DEFAULT, Ended, IGNORE, Info, Pending, SIGNALS, Waiting, bit, is_harmless,
-};
+use super::signal::{Action, Ended, Info, Pending, SIGNALS, Waiting, bit};
 use super::timers::{Target, Timers};
 use super::usage::Usage;
 use super::waiters::Waiters;
@@ -307,48 +306,6 @@ impl Process {
     pub(super) fn call_threads(&self) {
         let threads = self.threads.lock().clone();
         threads.into_iter().for_each(|thread| sched::wake(thread));
-        sched::wake_cpus();
-    }
-    /// What it does about a signal.
-    pub(super) fn action(&self, number: u32) -> Action {
-        self.actions.lock()[number as usize - 1]
-    }
-    /// Whether a signal would do nothing.
-    pub(super) fn ignores(&self, number: u32) -> bool {
-        match self.action(number).handler {
-            IGNORE => number != SIGKILL,
-            DEFAULT => is_harmless(number),
-            _ => false,
-        }
-    }
-    /// Sends it a signal.
-    pub(super) fn send(&self, info: Info) {
-        let number = info.number as u32;
-        let is_waited_for = || {
-            let threads = self.threads.lock();
-            threads.iter().any(|thread| thread.signals().blocked() & bit(number) != 0)
-        };
-        if self.ignores(number) && !is_waited_for() {
-            return;
-        }
-        if number == SIGKILL {
-            return self.note_end(Ended::Signal(SIGKILL));
-        }
-        self.signals.put(info);
-        self.call_threads();
-    }
-    /// Sends one of its threads a signal.
-    pub(super) fn send_to(&self, thread: &Arc<dyn Member>, info: Info) {
-        let number = info.number as u32;
-        if number == SIGKILL {
-            return self.send(info);
-        }
-        let is_blocked = thread.signals().blocked() & bit(number) != 0;
-        if self.ignores(number) && !is_blocked {
-            return;
-        }
-        thread.signals().own.put(info);
-        sched::wake(thread.clone());
         sched::wake_cpus();
     }
     /// How it ended, if it did.
