@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -575,6 +576,574 @@ static void signalling(void)
 	SAY(timer_create(CLOCK_MONOTONIC, &event, &timer));
 }
 
+
+static struct sockaddr_un at_path(const char *path, socklen_t *bytes)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+
+	memcpy(name.sun_path, path, strlen(path + !*path) + !*path);
+	*bytes = offsetof(struct sockaddr_un, sun_path) + strlen(path + !*path) + !*path;
+	return name;
+}
+
+static int bind_path(int file, const char *path)
+{
+	socklen_t bytes;
+	struct sockaddr_un name = at_path(path, &bytes);
+
+	return bind(file, (void *)&name, bytes);
+}
+
+static int connect_path(int file, const char *path)
+{
+	socklen_t bytes;
+	struct sockaddr_un name = at_path(path, &bytes);
+
+	return connect(file, (void *)&name, bytes);
+}
+
+static void say_name(const char *what, int file, int (*ask)(int, struct sockaddr *, socklen_t *))
+{
+	struct sockaddr_un name = { 0 };
+	socklen_t bytes = sizeof(name);
+
+	if (ask(file, (void *)&name, &bytes))
+		printf("%s: %s\n", what, strerror(errno));
+	else
+		printf("%s: %d bytes, %d, %s\n", what, bytes, name.sun_family, bytes > 2 ? name.sun_path + !*name.sun_path : "");
+}
+
+static int option(int file, int level, int name)
+{
+	int value = -1;
+	socklen_t bytes = sizeof(value);
+
+	return getsockopt(file, level, name, &value, &bytes) ? -errno : value;
+}
+
+static void pairs(int kind)
+{
+	int ends[2];
+	struct iovec two[2] = { { room, 3 }, { room + 100, 5 } };
+	struct msghdr head = { .msg_iov = two, .msg_iovlen = 2 };
+	pthread_t other;
+
+	printf("-- socketpair %d\n", kind);
+	SAY(socketpair(AF_UNIX, kind | SOCK_NONBLOCK, 0, ends));
+	printf("%d %d %d %d\n", option(ends[0], SOL_SOCKET, SO_TYPE) == kind, option(ends[0], SOL_SOCKET, SO_DOMAIN),
+	       option(ends[0], SOL_SOCKET, SO_ERROR), option(ends[0], SOL_SOCKET, SO_ACCEPTCONN));
+	printf("fresh: %x\n", poll_one(ends[0], POLLIN | POLLOUT | POLLRDHUP, 0));
+	SAY(recv(ends[0], room, 10, 0));
+	SAY(send(ends[0], "abcdef", 6, 0));
+	SAY(write(ends[0], "ghi", 3));
+	printf("came: %x\n", poll_one(ends[1], POLLIN | POLLOUT, 0));
+	SAY(recv(ends[1], room, 4, MSG_PEEK));
+	SAY(recv(ends[1], room, 4, 0));
+	printf("%.4s\n", room);
+	SAY(recv(ends[1], room, 10, MSG_TRUNC * (kind != SOCK_STREAM)));
+	printf("%.3s\n", room);
+	SAY(send(ends[1], "0123456789", 10, MSG_DONTWAIT));
+	SAY(recvmsg(ends[0], &head, 0));
+	printf("%.3s %.5s %x\n", room, room + 100, head.msg_flags & MSG_TRUNC);
+	SAY(recv(ends[0], room, 10, MSG_DONTWAIT));
+	SAY(recvfrom(ends[0], room, 10, 0, 0, 0));
+	SAY(lseek(ends[0], 0, SEEK_SET));
+	SAY(send(ends[0], "", 0, 0));
+	SAY(recv(ends[1], room, 10, 0));
+	SAY(sendto(ends[0], "x", 1, 0, (void *)room, 0));
+	SAY(recv(ends[1], room, 10, 0));
+	SAY(listen(ends[0], 5));
+	SAY(accept(ends[0], 0, 0));
+	say_name("own", ends[0], getsockname);
+	say_name("peer", ends[0], getpeername);
+	fcntl(ends[0], F_SETFL, 0);
+	pthread_create(&other, 0, write_soon, &ends[1]);
+	SAY(recv(ends[0], room, 100, 0));
+	pthread_join(other, 0);
+	if (kind == SOCK_STREAM) {
+		pthread_create(&other, 0, write_soon, &ends[1]);
+		write(ends[1], "early", 5);
+		SAY(recv(ends[0], room, 9, MSG_WAITALL));
+		pthread_join(other, 0);
+		printf("%.9s\n", room);
+	}
+	SAY(shutdown(ends[0], 9));
+	SAY(shutdown(ends[0], SHUT_WR));
+	printf("half: %x %x\n", poll_one(ends[0], POLLIN | POLLOUT | POLLRDHUP, 0), poll_one(ends[1], POLLIN | POLLOUT | POLLRDHUP, 0));
+	SAY(send(ends[0], "x", 1, MSG_NOSIGNAL));
+	if (kind != SOCK_DGRAM)
+		SAY(recv(ends[1], room, 10, 0));
+	SAY(send(ends[1], "back", 4, 0));
+	SAY(recv(ends[0], room, 10, 0));
+	if (kind != SOCK_DGRAM) {
+		SAY(shutdown(ends[0], SHUT_RD));
+		printf("both: %x %x\n", poll_one(ends[0], POLLIN | POLLOUT | POLLRDHUP, 0), poll_one(ends[1], POLLIN | POLLOUT | POLLRDHUP, 0));
+		SAY(recv(ends[0], room, 10, 0));
+		SAY(send(ends[1], "x", 1, MSG_NOSIGNAL));
+	}
+	close(ends[0]);
+	close(ends[1]);
+	socketpair(AF_UNIX, kind, 0, ends);
+	write(ends[0], "unread", 6);
+	write(ends[1], "left", 4);
+	close(ends[1]);
+	if (kind != SOCK_DGRAM)
+		printf("gone: %x\n", poll_one(ends[0], POLLIN | POLLOUT | POLLRDHUP, 0));
+	if (kind == SOCK_STREAM) {
+		SAY(recv(ends[0], room, 100, 0));
+		SAY(recv(ends[0], room, 100, 0));
+		SAY(recv(ends[0], room, 100, 0));
+	}
+	SAY(send(ends[0], "x", 1, MSG_NOSIGNAL));
+	close(ends[0]);
+	if (kind == SOCK_STREAM) {
+		socketpair(AF_UNIX, kind, 0, ends);
+		close(ends[1]);
+		catch(SIGPIPE, 0);
+		unsafe_count = 0;
+		SAY(write(ends[0], "x", 1));
+		printf("signals: %d\n", unsafe_count);
+		signal(SIGPIPE, SIG_IGN);
+		SAY(recv(ends[0], room, 1, 0));
+		close(ends[0]);
+	}
+}
+
+static void *connect_soon(void *path)
+{
+	int file = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	pause_ms(30);
+	if (connect_path(file, path))
+		abort();
+	pause_ms(30);
+	if (write(file, "hello", 5) != 5)
+		abort();
+	close(file);
+	return 0;
+}
+
+static void unix_names(void)
+{
+	int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), client = socket(AF_UNIX, SOCK_STREAM, 0), served, epoll = epoll_create1(0), other;
+	struct ucred who;
+	struct stat facts;
+	struct timeval limit = { 0, 2000 };
+	socklen_t bytes = sizeof(who);
+	pthread_t thread;
+
+	puts("-- names of files");
+	SAY(socket(AF_UNIX, 77, 0));
+	SAY(socket(77, SOCK_STREAM, 0));
+	SAY(socket(AF_INET, SOCK_SEQPACKET, 0));
+	SAY(socketpair(AF_INET, SOCK_STREAM, 0, &served));
+	SAY(bind(0, 0, 0));
+	printf("fresh: %x\n", poll_one(listening, POLLIN | POLLOUT, 0));
+	SAY(listen(listening, 5));
+	SAY(recv(listening, room, 1, 0));
+	SAY(send(client, "x", 1, MSG_NOSIGNAL));
+	SAY(connect_path(client, "nowhere"));
+	SAY(bind_path(listening, "name"));
+	SAY(bind_path(listening, "other"));
+	SAY(bind_path(client, "name"));
+	SAY(stat("name", &facts));
+	SAY(S_ISSOCK(facts.st_mode));
+	SAY(open("name", O_RDWR));
+	SAY(connect_path(client, "name"));
+	SAY(connect_path(client, "plain"));
+	SAY(listen(listening, 5));
+	printf("listens: %x %d\n", poll_one(listening, POLLIN | POLLOUT, 0), option(listening, SOL_SOCKET, SO_ACCEPTCONN));
+	ctl(epoll, EPOLL_CTL_ADD, listening, EPOLLIN, 1);
+	say_events(epoll, 8);
+	fcntl(listening, F_SETFL, O_NONBLOCK);
+	SAY(accept(listening, 0, 0));
+	fcntl(client, F_SETFL, O_NONBLOCK);
+	SAY(connect_path(client, "name"));
+	SAY(connect_path(client, "name"));
+	say_events(epoll, 8);
+	SAY(write(client, "first", 5));
+	served = accept4(listening, 0, 0, SOCK_CLOEXEC);
+	printf("%d %d\n", fcntl(served, F_GETFD), fcntl(served, F_GETFL) & O_NONBLOCK);
+	say_events(epoll, 8);
+	say_name("own", served, getsockname);
+	say_name("peer", served, getpeername);
+	say_name("client", client, getsockname);
+	say_name("server", client, getpeername);
+	SAY(getsockopt(served, SOL_SOCKET, SO_PEERCRED, &who, &bytes));
+	printf("%d %d %d\n", who.pid == getpid(), who.uid == getuid(), who.gid == getgid());
+	SAY(recv(served, room, 100, 0));
+	SAY(setsockopt(served, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)));
+	SAY(recv(served, room, 100, 0));
+	SAY(setsockopt(served, IPPROTO_TCP, TCP_NODELAY, &bytes, sizeof(bytes)));
+	SAY(listen(served, 5));
+	SAY(shutdown(listening, SHUT_WR));
+	close(client);
+	SAY(recv(served, room, 100, 0));
+	close(served);
+	fcntl(listening, F_SETFL, 0);
+	pthread_create(&thread, 0, connect_soon, "name");
+	served = accept(listening, 0, 0);
+	SAY(recv(served, room, 100, 0));
+	SAY(recv(served, room, 100, 0));
+	pthread_join(thread, 0);
+	close(served);
+	/* One that nobody accepts any more. */
+	client = socket(AF_UNIX, SOCK_STREAM, 0);
+	SAY(connect_path(client, "name"));
+	close(listening);
+	printf("refused: %x\n", poll_one(client, POLLIN | POLLOUT | POLLRDHUP, 0));
+	SAY(recv(client, room, 10, 0));
+	close(client);
+	client = socket(AF_UNIX, SOCK_STREAM, 0);
+	SAY(connect_path(client, "name"));
+	SAY(unlink("name"));
+	SAY(connect_path(client, "name"));
+
+	puts("-- names that are no file's");
+	listening = socket(AF_UNIX, SOCK_STREAM, 0);
+	other = socket(AF_UNIX, SOCK_STREAM, 0);
+	SAY(bind_path(listening, "\0foliant's"));
+	SAY(bind_path(other, "\0foliant's"));
+	SAY(listen(listening, 1));
+	SAY(connect_path(client, "\0foliant's"));
+	say_name("server", client, getpeername);
+	SAY(connect_path(other, "\0nobody's"));
+	close(listening);
+	SAY(bind_path(other, "\0foliant's"));
+	close(other);
+	close(client);
+	close(epoll);
+
+	puts("-- datagrams");
+	listening = socket(AF_UNIX, SOCK_DGRAM, 0);
+	client = socket(AF_UNIX, SOCK_DGRAM, 0);
+	bind_path(listening, "box");
+	SAY(send(client, "x", 1, 0));
+	SAY(connect_path(client, "box"));
+	SAY(send(client, "unnamed", 7, 0));
+	{
+		struct sockaddr_un from = { 0 };
+		socklen_t long_as = sizeof(from);
+
+		SAY(recvfrom(listening, room, 100, 0, (void *)&from, &long_as));
+		printf("%d\n", long_as);
+		bind_path(client, "sender");
+		send(client, "named", 5, 0);
+		long_as = sizeof(from);
+		SAY(recvfrom(listening, room, 3, 0, (void *)&from, &long_as));
+		printf("%d %s\n", long_as, from.sun_path);
+	}
+	SAY(listen(listening, 1));
+	other = socket(AF_UNIX, SOCK_STREAM, 0);
+	SAY(connect_path(other, "box"));
+	close(listening);
+	SAY(send(client, "x", 1, 0));
+	close(client);
+	close(other);
+	unlink("box");
+	unlink("sender");
+}
+
+static void rights(void)
+{
+	int ends[2], file[2], got[4] = { -1, -1, -1, -1 }, flags;
+	union {
+		char bytes[CMSG_SPACE(4 * sizeof(int))];
+		struct cmsghdr aligned;
+	} control;
+	struct iovec one = { room, 5 };
+	struct msghdr head = { .msg_iov = &one, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(2 * sizeof(int)) };
+	struct cmsghdr *with = CMSG_FIRSTHDR(&head);
+
+	puts("-- descriptors that come along");
+	socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+	pipe(file);
+	memset(&control, 0, sizeof(control));
+	*with = (struct cmsghdr){ CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+	memcpy(CMSG_DATA(with), file, 8);
+	write(ends[0], "before", 6);
+	memcpy(room, "12345", 5);
+	SAY(sendmsg(ends[0], &head, 0));
+	close(file[0]);
+	close(file[1]);
+	write(ends[0], "behind", 6);
+	one.iov_len = 100;
+	memset(&control, 0, sizeof(control));
+	head.msg_controllen = sizeof(control);
+	/* Linux joins what comes before with what descriptors come with, and ends there. */
+	SAY(recv(ends[1], room, 6, 0));
+	head.msg_controllen = sizeof(control);
+	SAY(recvmsg(ends[1], &head, MSG_CMSG_CLOEXEC));
+	printf("%zu %x\n", (size_t)head.msg_controllen, head.msg_flags & ~MSG_CMSG_CLOEXEC);
+	with = CMSG_FIRSTHDR(&head);
+	if (with) {
+		printf("%zu %d %d\n", (size_t)with->cmsg_len, with->cmsg_level, with->cmsg_type);
+		memcpy(got, CMSG_DATA(with), 8);
+	}
+	printf("%d %d\n", fcntl(got[0], F_GETFD), fcntl(got[1], F_GETFL) & O_ACCMODE);
+	SAY(write(got[1], "through", 7));
+	SAY(read(got[0], room, 100));
+	SAY(recvmsg(ends[1], &head, 0));
+	printf("%zu\n", (size_t)head.msg_controllen);
+	/* Too little room: the others are closed. */
+	head.msg_controllen = CMSG_SPACE(2 * sizeof(int));
+	with = CMSG_FIRSTHDR(&head);
+	*with = (struct cmsghdr){ CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+	memcpy(CMSG_DATA(with), got, 8);
+	one.iov_len = 1;
+	SAY(sendmsg(ends[0], &head, 0));
+	head.msg_controllen = CMSG_LEN(sizeof(int));
+	SAY(recvmsg(ends[1], &head, 0));
+	printf("%x\n", head.msg_flags);
+	/* Nobody asks for them. */
+	head.msg_controllen = CMSG_SPACE(2 * sizeof(int));
+	with = CMSG_FIRSTHDR(&head);
+	*with = (struct cmsghdr){ CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+	memcpy(CMSG_DATA(with), got, 8);
+	SAY(sendmsg(ends[0], &head, 0));
+	SAY(read(ends[1], room, 10));
+	((int *)CMSG_DATA(with))[0] = 777;
+	SAY(sendmsg(ends[0], &head, 0));
+	with->cmsg_len = 3;
+	SAY(sendmsg(ends[0], &head, 0));
+	/* A socket within a socket within a socket. */
+	for (int nth = 0; nth < 50; nth++) {
+		int inner[2];
+
+		head.msg_controllen = CMSG_SPACE(2 * sizeof(int));
+		*with = (struct cmsghdr){ CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+		memcpy(CMSG_DATA(with), ends, 8);
+		socketpair(AF_UNIX, SOCK_STREAM, 0, inner);
+		if (sendmsg(inner[0], &head, 0) != 1)
+			puts("not sent");
+		close(ends[0]);
+		close(ends[1]);
+		memcpy(ends, inner, sizeof(ends));
+	}
+	close(ends[0]);
+	SAY(ioctl(ends[1], FIONREAD, &flags));
+	printf("%d\n", flags);
+	close(ends[1]);
+	close(got[0]);
+	close(got[1]);
+}
+
+static int at_port(int file, int family, const char *host, int port, int (*call)(int, const struct sockaddr *, socklen_t))
+{
+	struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons(port) };
+	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+
+	inet_pton(family, host, family == AF_INET ? (void *)&four.sin_addr : (void *)&six.sin6_addr);
+	return family == AF_INET ? call(file, (void *)&four, sizeof(four)) : call(file, (void *)&six, sizeof(six));
+}
+
+static int port_of(int file, int (*ask)(int, struct sockaddr *, socklen_t *), char *host)
+{
+	struct sockaddr_in6 name = { 0 };
+	socklen_t bytes = sizeof(name);
+
+	strcpy(host, "?");
+	if (ask(file, (void *)&name, &bytes))
+		return -errno;
+	inet_ntop(name.sin6_family, name.sin6_family == AF_INET ? (void *)&((struct sockaddr_in *)&name)->sin_addr : (void *)&name.sin6_addr, host, 64);
+	return ntohs(name.sin6_port);
+}
+
+static void networks(int family, const char *own, const char *any)
+{
+	int listening = socket(family, SOCK_STREAM, 0), client = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0), served, other, on = 1, port, bytes;
+	struct linger lingers = { 1, 0 };
+	char host[64], peer[64];
+	struct pollfd ready;
+
+	printf("-- streams at %s\n", own);
+	printf("fresh: %x\n", poll_one(client, POLLIN | POLLOUT | POLLRDHUP, 0));
+	SAY(recv(client, room, 1, 0));
+	SAY(send(client, "x", 1, MSG_NOSIGNAL));
+	SAY(getpeername(client, (void *)room, &(socklen_t){ 100 }));
+	SAY(shutdown(client, SHUT_WR));
+	SAY(setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
+	printf("%d %d\n", option(listening, SOL_SOCKET, SO_REUSEADDR), option(client, SOL_SOCKET, SO_REUSEADDR));
+	SAY(setsockopt(listening, SOL_SOCKET, SO_KEEPALIVE, &on, 2));
+	SAY(setsockopt(listening, SOL_SOCKET, 7777, &on, 4));
+	SAY(setsockopt(listening, IPPROTO_TCP, TCP_NODELAY, &on, 4));
+	printf("%d %d\n", option(listening, IPPROTO_TCP, TCP_NODELAY), option(client, IPPROTO_TCP, TCP_NODELAY));
+	SAY(setsockopt(listening, SOL_SOCKET, SO_LINGER, &lingers, sizeof(lingers)));
+	lingers.l_onoff = 0;
+	setsockopt(listening, SOL_SOCKET, SO_LINGER, &lingers, sizeof(lingers));
+	SAY(at_port(listening, family, family == AF_INET ? "203.0.113.7" : "2001:db8::7", 0, bind));
+	SAY(at_port(listening, family, own, 0, bind));
+	SAY(at_port(listening, family, own, 0, bind));
+	port = port_of(listening, getsockname, host);
+	printf("%d %s\n", port > 1024, host);
+	SAY(at_port(client, family, own, port, connect));
+	printf("%d %x\n", option(client, SOL_SOCKET, SO_ERROR) == ECONNREFUSED, poll_one(client, POLLOUT, 0) & POLLHUP);
+	close(client);
+	SAY(listen(listening, 8));
+	other = socket(family, SOCK_STREAM, 0);
+	SAY(at_port(other, family, own, port, bind));
+	SAY(at_port(other, family, any, port, bind));
+	SAY(bind(other, (void *)room, 3));
+	close(other);
+	client = socket(family, SOCK_STREAM, 0);
+	SAY(at_port(client, family, own, port, connect));
+	SAY(at_port(client, family, own, port, connect));
+	served = accept4(listening, 0, 0, SOCK_NONBLOCK);
+	printf("%d %s\n", port_of(served, getsockname, host) == port, host);
+	printf("%d %s\n", port_of(served, getpeername, peer) == port_of(client, getsockname, host), peer);
+	printf("%s %d\n", host, port_of(client, getpeername, host) == port);
+	printf("%d %d\n", option(served, SOL_SOCKET, SO_ERROR), option(served, SOL_SOCKET, SO_PROTOCOL));
+	SAY(recv(served, room, 10, 0));
+	SAY(send(client, "question", 8, 0));
+	ready = (struct pollfd){ served, POLLIN, 0 };
+	SAY(poll(&ready, 1, 1000));
+	SAY(ioctl(served, FIONREAD, &bytes));
+	printf("%d\n", bytes);
+	SAY(recvfrom(served, room, 100, 0, (void *)peer, &(socklen_t){ 60 }));
+	SAY(sendto(served, "answer", 6, 0, (void *)room, 0));
+	SAY(recv(client, room, 3, MSG_PEEK));
+	SAY(recv(client, room, 100, 0));
+	SAY(shutdown(client, SHUT_WR));
+	SAY(poll_one(served, POLLIN, 1000));
+	printf("half: %x %x\n", poll_one(client, POLLIN | POLLOUT | POLLRDHUP, 0), poll_one(served, POLLIN | POLLOUT | POLLRDHUP, 0));
+	SAY(recv(served, room, 10, 0));
+	SAY(send(served, "late", 4, 0));
+	SAY(recv(client, room, 10, 0));
+	close(served);
+	SAY(recv(client, room, 10, 0));
+	printf("both: %x\n", poll_one(client, POLLIN | POLLOUT | POLLRDHUP, 0));
+	close(client);
+
+	/* A file goes through. */
+	client = socket(family, SOCK_STREAM, 0);
+	at_port(client, family, own, port, connect);
+	served = accept(listening, 0, 0);
+	{
+		int plain = open("sent", O_RDWR | O_CREAT | O_TRUNC, 0600);
+		off_t from = 2;
+		long sum = 0, all = 0, came;
+
+		for (int nth = 0; nth < 100000; nth++)
+			room[nth] = nth * 7 + nth / 256;
+		write(plain, room, 100000);
+		lseek(plain, 5, SEEK_SET);
+		if (!fork()) {
+			SAY(sendfile(client, plain, &from, 90000));
+			printf("%ld %ld\n", (long)from, (long)lseek(plain, 0, SEEK_CUR));
+			SAY(sendfile(client, plain, 0, 1000000));
+			printf("%ld\n", (long)lseek(plain, 0, SEEK_CUR));
+			SAY(sendfile(client, served, 0, 10));
+			SAY(sendfile(plain, plain, 0, 10));
+			exit(0);
+		}
+		close(client);
+		while ((came = read(served, room, 5000)) > 0)
+			for (all += came; came > 0; came--)
+				sum = sum * 31 + room[came - 1];
+		wait(0);
+		printf("%ld\n", all);
+		(void)sum;
+		close(plain);
+		unlink("sent");
+	}
+	close(served);
+	/* Nobody reads what was written. */
+	client = socket(family, SOCK_STREAM, 0);
+	at_port(client, family, own, port, connect);
+	served = accept(listening, 0, 0);
+	write(client, "unread", 6);
+	poll_one(served, POLLIN, 1000);
+	close(served);
+	SAY(recv(client, room, 10, 0));
+	SAY(recv(client, room, 10, 0));
+	SAY(send(client, "x", 1, MSG_NOSIGNAL));
+	close(client);
+	/* A close at the other end is known when something was sent. */
+	client = socket(family, SOCK_STREAM, 0);
+	at_port(client, family, own, port, connect);
+	served = accept(listening, 0, 0);
+	close(served);
+	poll_one(client, POLLIN, 1000);
+	printf("closed: %x\n", poll_one(client, POLLIN | POLLOUT | POLLRDHUP, 0));
+	SAY(send(client, "x", 1, MSG_NOSIGNAL));
+	pause_ms(20);
+	SAY(send(client, "x", 1, MSG_NOSIGNAL));
+	close(client);
+	close(listening);
+	client = socket(family, SOCK_STREAM, 0);
+	SAY(at_port(client, family, own, port, connect));
+	close(client);
+
+	printf("-- datagrams at %s\n", own);
+	listening = socket(family, SOCK_DGRAM, 0);
+	client = socket(family, SOCK_DGRAM, 0);
+	SAY(at_port(listening, family, any, 0, bind));
+	port = port_of(listening, getsockname, host);
+	printf("%d %s\n", port > 1024, host);
+	SAY(send(client, "x", 1, 0));
+	SAY(at_port(client, family, own, port, connect));
+	SAY(send(client, "one", 3, 0));
+	SAY(send(client, "", 0, 0));
+	SAY(send(client, "three", 5, 0));
+	{
+		struct sockaddr_in6 from = { 0 };
+		socklen_t long_as = sizeof(from);
+
+		SAY(recvfrom(listening, room, 2, MSG_TRUNC, (void *)&from, &long_as));
+		printf("%d %d\n", long_as, ntohs(from.sin6_port) == port_of(client, getsockname, host));
+		SAY(recv(listening, room, 10, 0));
+		SAY(recv(listening, room, 10, MSG_PEEK));
+		SAY(recv(listening, room, 10, 0));
+		SAY(recv(listening, room, 10, MSG_DONTWAIT));
+		SAY(sendto(listening, "reply", 5, 0, (void *)&from, long_as));
+		SAY(recv(client, room, 10, 0));
+	}
+	SAY(send(client, room, 65508, 0));
+	SAY(listen(listening, 1));
+	SAY(accept(listening, 0, 0));
+	close(listening);
+	SAY(send(client, "x", 1, 0));
+	SAY(poll_one(client, POLLIN, 1000));
+	SAY(send(client, "x", 1, 0));
+	close(client);
+}
+
+static void links(void)
+{
+	int ends[2], file = open("plain", O_RDWR | O_CREAT, 0600), again;
+	char name[64], text[64];
+	long bytes;
+
+	puts("-- links");
+	pipe(ends);
+	sprintf(name, "/proc/self/fd/%d", ends[0]);
+	bytes = readlink(name, text, sizeof(text));
+	printf("%d\n", bytes > 6 && !memcmp(text, "pipe:[", 6));
+	sprintf(name, "/proc/self/fd/%d", eventfd(0, 0));
+	bytes = readlink(name, text, sizeof(text));
+	printf("%.*s\n", (int)bytes, text);
+	sprintf(name, "/dev/fd/%d", ends[1]);
+	again = open(name, O_WRONLY);
+	SAY(write(again, "again", 5));
+	SAY(read(ends[0], room, 10));
+	write(file, "content", 7);
+	sprintf(name, "/proc/%d/fd/%d", getpid(), file);
+	again = open(name, O_RDONLY);
+	SAY(read(again, room, 10));
+	SAY(open("/proc/self/fd/777", O_RDONLY));
+	close(again);
+	close(ends[0]);
+	close(ends[1]);
+	again = open("copied", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	SAY(copy_file_range(file, &(off64_t){ 2 }, again, 0, 100, 0));
+	SAY(lseek(again, 0, SEEK_CUR));
+	SAY(pread(again, room, 10, 0));
+	SAY(copy_file_range(file, 0, again, 0, 100, 7));
+	close(again);
+	close(file);
+	unlink("copied");
+}
+
 int main(void)
 {
 	setvbuf(stdout, 0, _IOLBF, 0);
@@ -584,5 +1153,13 @@ int main(void)
 	counters();
 	clocks();
 	signalling();
+	pairs(SOCK_STREAM);
+	pairs(SOCK_SEQPACKET);
+	pairs(SOCK_DGRAM);
+	unix_names();
+	rights();
+	networks(AF_INET, "127.0.0.1", "0.0.0.0");
+	networks(AF_INET6, "::1", "::");
+	links();
 	return 0;
 }

@@ -347,6 +347,12 @@ static void frames(void)
 	put("/sys/kernel/debug/split_huge_pages", line);
 	say("split", word("/proc/kpageflags", frame) >> 22 & 1);
 	say("and as it was", huge[HUGE - 1] == 1);
+	/* MADV_COLLAPSE (25), which headers of old lack: a folio in small entries becomes one large leaf again: the deepest that a call goes. */
+	say("collapsed", madvise(huge, HUGE, 25));
+	say("parted", madvise(huge, PAGE, MADV_NOHUGEPAGE));
+	say("one again", madvise(huge, HUGE, MADV_HUGEPAGE));
+	say("collapsed", madvise(huge, HUGE, 25));
+	say("and as it was", huge[HUGE - 1] == 1);
 	say("odd count of a table", pread(open("/proc/self/pagemap", O_RDONLY), line, 7, 0));
 	munmap(at, 2 * HUGE);
 }

@@ -10,7 +10,8 @@ use tempfile::TempDir;
 
 /// Where a program is, if it and QEMU are installed.
 fn installed(program: &str) -> Option<PathBuf> {
-    let folders: Vec<PathBuf> = std::env::split_paths("/usr/local/bin:/usr/bin:/bin").collect();
+    let folders: Vec<PathBuf> =
+        std::env::split_paths("/usr/local/bin:/usr/bin:/bin:/usr/sbin").collect();
     let found = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|it| it.is_file());
     for needed in ["qemu-system-x86_64", program] {
         if found(needed).is_none() {
@@ -224,6 +225,44 @@ fn nothing_that_programs_ask_for_ends_the_kernel() {
 }
 
 #[test]
+fn descriptors_wait_as_on_the_host() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "descriptors") else { return };
+    for cpus in ["1", "2"] {
+        same(&["--cpus", cpus], &program, &[], b"");
+    }
+}
+
+#[test]
+fn a_server_serves_over_sockets_and_saves_in_a_fork() {
+    let Some(busybox) = installed("busybox") else { return };
+    let programs = ["redis-server", "redis-cli", "redis-benchmark"].map(installed);
+    let [Some(server), Some(client), Some(benchmark)] = programs else { return };
+    // Others may have a server here: this one has a port that is not the usual one.
+    let script = r#"
+        ask="redis-cli -p 16379"
+        redis-server --port 16379 --unixsocket ./socket --save '' --dir . > log 2>&1 &
+        until $ask ping 2>/dev/null | grep -q PONG; do sleep 0.05; done
+        $ask set key value; $ask get key; $ask lpush list a b c; $ask lrange list 0 -1
+        redis-cli -s ./socket incr counter; redis-cli -s ./socket incr counter
+        names() { tr '\r' '\n' | sed -n 's/: [0-9.]* requests per second.*//p' | sort -u; }
+        redis-benchmark -p 16379 -n 1000 -q -t set,get,incr,lpush,lpop | names
+        redis-benchmark -s ./socket -n 1000 -q -t ping,set,get -c 10 -P 4 | names
+        $ask bgsave
+        while $ask info persistence | grep -q rdb_bgsave_in_progress:1; do sleep 0.05; done
+        $ask info persistence | grep rdb_last_bgsave_status | tr -d '\r'
+        $ask dbsize
+        $ask shutdown nosave
+        wait $!; echo "ended $?"
+        ls
+    "#;
+    let paths = [&server, &client, &benchmark].map(|path| path.to_str().unwrap());
+    let with = paths.iter().flat_map(|path| ["--with", path]);
+    let words: Vec<&str> = ["--cpus", "2", "--memory", "1g"].into_iter().chain(with).collect();
+    same(&words, &busybox, &["sh", "-c", script], b"");
+}
+
+#[test]
 fn a_hostile_program_gets_what_linux_would_answer() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "hostile") else { return };
@@ -232,6 +271,101 @@ fn a_hostile_program_gets_what_linux_would_answer() {
         let said = String::from_utf8_lossy(&ran.stderr);
         assert_eq!(code(&ran), 0, "{}{said}", String::from_utf8_lossy(&ran.stdout));
     }
+}
+
+#[test]
+fn calls_about_memory_answer_as_on_the_host() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "memory_calls") else { return };
+    for cpus in ["1", "4"] {
+        same(&["--cpus", cpus], &program, &[], b"");
+    }
+    // What asks for a machine of one's own, the host has its own answers to.
+    let words = ["--memory", "1g"].map(OsStr::new);
+    let line = [program.as_os_str(), OsStr::new("root")];
+    let ran = boot(folder.path(), &words, &line, b"");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(code(&ran), 0, "{said}");
+    let expect = "\
+descriptor: 1
+of the device: 1
+api: 0
+register: 0
+cb
+written from a missing page: 2
+read to a missing page: 2
+ee
+protected: 0
+faults: 6
+a page that is there: -1 File exists
+closed, and as any memory: 6
+/sys/kernel/mm/transparent_hugepage/enabled: 0
+present: 1
+of a large folio: 1
+mapped once: 1
+/sys/kernel/debug/split_huge_pages: 0
+split: 0
+and as it was: 1
+collapsed: 0
+parted: 0
+one again: 0
+collapsed: 0
+and as it was: 1
+odd count of a table: -1 Invalid argument
+/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages: 0
+mounted: 0
+not with that: -1 Invalid argument
+no kind: -1 No such device
+type 958458f6, blocks of 2097152
+by halves: -1 Invalid argument
+allocated: 0
+4194304 bytes, blocks of 2097152
+mapped: 1
+unlinked: 0
+still there: 3
+memfd: 0
+in use: 1
+unmounted: 0
+not twice: -1 Invalid argument
+advised: 1
+its end is told: 1
+nobody: -1 Bad file descriptor
+";
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), expect, "{said}");
+}
+
+#[test]
+fn a_test_of_memory_finds_none_that_is_broken() {
+    let Some(memtester) = installed("memtester") else { return };
+    let folder = TempDir::new().unwrap();
+    let line = [memtester.as_os_str(), OsStr::new("16M"), OsStr::new("1")];
+    let ran = boot(folder.path(), &[], &line, b"");
+    let out = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(code(&ran), 0, "{out}{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(out.contains("Done.") && !out.contains("FAILURE"), "{out}");
+}
+
+#[test]
+fn stressors_of_memory_find_what_they_wrote() {
+    let Some(stress) = installed("stress-ng") else { return };
+    let folder = TempDir::new().unwrap();
+    let stressors = "--vm 1 --vm-ops 100 --vm-bytes 4M --mmap 1 --mmap-ops 10 --mmap-bytes 2M
+        --mremap 1 --mremap-ops 10 --mremap-bytes 2M --madvise 1 --madvise-ops 5
+        --fork 1 --fork-ops 50 --brk 1 --brk-ops 300 --mlock 1 --mlock-ops 100
+        --shm 1 --shm-ops 5 --shm-bytes 1M --shm-sysv 1 --shm-sysv-ops 5
+        --memfd 1 --memfd-ops 5 --memfd-bytes 2M --tlb-shootdown 1 --tlb-shootdown-ops 10
+        --mmapfork 1 --mmapfork-ops 1 --userfaultfd 1 --userfaultfd-ops 10
+        --userfaultfd-bytes 1M --msync 1 --msync-ops 5 --msync-bytes 1M
+        --vm-rw 1 --vm-rw-ops 5 --vm-rw-bytes 1M
+        --flock 1 --flock-ops 50 --lockf 1 --lockf-ops 50 --membarrier 1 --membarrier-ops 3";
+    let words = ["--memory", "1g", "--cpus", "2"].map(OsStr::new);
+    let mut line = vec![stress.as_os_str()];
+    line.extend(stressors.split_whitespace().map(OsStr::new));
+    line.extend(["--verify", "--timeout", "120"].map(OsStr::new));
+    let ran = boot(folder.path(), &words, &line, b"");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(code(&ran), 0, "{said}");
+    assert!(!said.contains("fail:"), "{said}");
 }
 
 #[test]

@@ -50,14 +50,23 @@ static unsigned long argument(void)
 	}
 }
 
-/* Those that are most of a kernel: memory, files, processes, signals. */
+/* Those that are most of a kernel: memory, files, processes, signals, sockets, timers. */
 static const int usual[] = {
 	SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_mremap, SYS_madvise, SYS_msync, SYS_mincore, SYS_mlock, SYS_munlock, SYS_mlockall,
 	SYS_munlockall, SYS_mlock2, SYS_memfd_create, SYS_ftruncate, SYS_fallocate, SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64,
 	SYS_pwrite64, SYS_lseek, SYS_fcntl, SYS_dup, SYS_dup2, SYS_pipe, SYS_poll, SYS_ppoll, SYS_openat, SYS_getdents64, SYS_getcwd, SYS_chdir,
 	SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_symlink, SYS_readlink, SYS_unlink, SYS_newfstatat, SYS_statx, SYS_clone, SYS_fork,
 	SYS_vfork, SYS_execve, SYS_wait4, SYS_waitid, SYS_futex, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigsuspend,
-	SYS_rt_sigtimedwait, SYS_sigaltstack, SYS_sched_setaffinity, SYS_set_robust_list, SYS_set_tid_address, SYS_arch_prctl,
+	SYS_rt_sigtimedwait, SYS_sigaltstack, SYS_sched_setaffinity, SYS_set_robust_list, SYS_set_tid_address, SYS_arch_prctl, SYS_select,
+	SYS_pselect6, SYS_eventfd2, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_wait, SYS_epoll_pwait, SYS_timerfd_create, SYS_timerfd_settime,
+	SYS_timerfd_gettime, SYS_alarm, SYS_setitimer, SYS_getitimer, SYS_timer_create, SYS_timer_settime, SYS_timer_gettime,
+	SYS_timer_getoverrun, SYS_timer_delete, SYS_socket, SYS_socketpair, SYS_bind, SYS_listen, SYS_accept4, SYS_connect, SYS_shutdown,
+	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt, SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg,
+	SYS_recvmmsg, SYS_sendfile, SYS_copy_file_range,
+	SYS_shmget, SYS_shmat, SYS_shmdt, SYS_shmctl, SYS_userfaultfd, SYS_ioctl, SYS_process_vm_readv, SYS_process_vm_writev, SYS_process_madvise,
+	SYS_pidfd_open, SYS_pidfd_send_signal, SYS_remap_file_pages, SYS_mount, SYS_umount2, SYS_statfs, SYS_prlimit64, SYS_getrusage, SYS_times,
+	SYS_flock, SYS_vmsplice, SYS_membarrier, SYS_sched_setscheduler, SYS_sched_setattr, SYS_getpriority, SYS_setpriority, SYS_personality,
+	SYS_capget, SYS_capset, SYS_sethostname, SYS_clock_gettime,
 };
 
 static long number(void)

@@ -190,8 +190,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                 && self.mm.with_leaves(self.space, page, |mut leaves| leaves.any(lies_over))
                     == Some(true);
             if is_cut {
-                // A change of one page of a leaf takes it apart. There is no guard to take out.
-                self.mm.advise(self.space, page, Advice::GuardRemove)?;
+                self.mm.cut(self.space, Va::new(end))?;
             }
         }
         Ok(())

@@ -220,6 +220,9 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         }
     }
 
+    pub(crate) fn manager(&self) -> &'a Manager<'m, M, P> {
+        self.0.mm
+    }
     /// The object that it is.
     pub fn object(&self) -> ObjectId {
         self.0.object

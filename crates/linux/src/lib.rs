@@ -64,7 +64,7 @@
 //! | `khugepaged`, what it scans | private anonymous memory; sizes below 2 MiB as well, where they are switched on |
 //! | `khugepaged/defrag` | with 1 a go that finds no block free has memory compacted once, before it begins |
 //! | `khugepaged/max_ptes_swap` | is kept, and asked by nobody: nothing is swapped |
-//! | `split_huge_pages` | knows no paths; an offset in the folio is read, and all pieces are of one size |
+//! | `split_huge_pages` | an offset in the folio is read, and all pieces are of one size |
 //! | `drop_caches` | nothing: there are no caches |
 //! | `overcommit_memory` | takes 0 alone; what may be promised is in [`Limits`] |
 //! | `compact_unevictable_allowed` | takes 1 alone: what is locked is moved as all else |
@@ -77,7 +77,6 @@
 //! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `MISSING_SHMEM`, `SIGBUS`, `EXACT_ADDRESS`: no events, pages that a file has, huge pages, moves |
 //! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |
 //! | `userfaultfd`, a write to a page that is missing and protected | is told, and no page comes before |
-//! | `remap_file_pages` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -123,6 +122,7 @@ mod userfault;
 mod view;
 pub mod vm;
 mod vma;
+mod windows;
 pub mod zones;
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use segments::{SegmentLimits, SegmentStat, Segments};
 pub use shmem_enabled::ShmemEnabled;
-pub use split_huge_pages::split_huge_pages;
+pub use split_huge_pages::{split_huge_pages, split_huge_pages_of_file};
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
 pub use told::Told;
 pub use userfault::{Answer, Userfaultfd};

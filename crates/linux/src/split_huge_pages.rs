@@ -3,21 +3,23 @@
 //! ```text
 //!   1                                                   all folios
 //!   pid,0xstart,0xend[,order[,offset in the folio]]     those that a process maps from start to end
+//!   /path,0xfirst,0xend[,order]                         those of pages of a file
 //! ```
 //!
 //! A folio that is not split is no error, as on Linux. A part that cannot be read ends the line:
 //! what stands before it counts.
 //!
-//! **Not here**: the lookup of a process, and files by their paths, of which there are none.
+//! **Not here**: the lookup of a process, and of a file by its path.
 
 use crate::errno::Errno;
+use crate::file::MemoryFile;
 use crate::pages::{PAGE, range};
 use crate::process::Process;
 use alloc::vec::Vec;
-use foliant::Manager;
 use foliant::frame::Kind;
 use foliant::split::{SplitInto, ZeroPieces};
 use foliant::table::{Attrs, Entry, Paging};
+use foliant::{Access, Manager};
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Pages, VaRange};
 use linux_raw_sys::errno;
@@ -98,6 +100,37 @@ pub fn split_huge_pages<'p, 'a: 'p, 'm: 'a, M: Machine, P: Paging>(
         }
     }
     Ok(())
+}
+
+/// Takes what is written to the file where it begins with a path. `file_of` knows files by theirs.
+pub fn split_huge_pages_of_file<'a, 'm: 'a, M: Machine + 'm, P: Paging + 'a>(
+    text: &str,
+    file_of: impl FnOnce(&str) -> Option<MemoryFile<'a, 'm, M, P>>,
+) -> Result<(), Errno> {
+    let (path, rest) = text.split_once(',').ok_or(Errno::INVAL)?;
+    let mut line = Line(rest);
+    let start = line.word("0x").and_then(|()| line.number(16)).ok_or(Errno::INVAL)?;
+    let end = line.word(",0x").and_then(|()| line.number(16)).ok_or(Errno::INVAL)?;
+    let order = line.word(",").and_then(|()| line.signed()).unwrap_or(0);
+    let file = file_of(path).ok_or(Errno::INVAL)?;
+    if let Some(order) = u8::try_from(order).ok().and_then(Order::new) {
+        file.split(start, end.min(file.bytes().div_ceil(PAGE)), order);
+    }
+    Ok(())
+}
+
+impl<M: Machine, P: Paging> MemoryFile<'_, '_, M, P> {
+    /// Splits what is larger than `order` of these pages.
+    fn split(&self, start: u64, end: u64, order: Order) {
+        for page in start..end {
+            // Nobody holds the page while its folio is split.
+            let found = self.page(page, Access::Read).ok().flatten().map(|page| page.frame());
+            let found = found.and_then(|frame| folio(self.manager(), frame));
+            if let Some((head, _)) = found.filter(|(_, size)| *size > order) {
+                split_one(self.manager(), head, order);
+            }
+        }
+    }
 }
 
 /// The head and the size of the folio of a program that holds a frame, if one does.

@@ -22,6 +22,7 @@ mod pooled;
 mod seal;
 mod shm;
 mod size;
+mod suites;
 mod userfault;
 
 const PAGE: u64 = 4096;

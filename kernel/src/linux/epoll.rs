@@ -15,7 +15,8 @@
 //!
 //! **Locking**: items; the list of those that are ready. Neither under the other one.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
+use super::events::Events;
 use super::opened::Opened;
 use super::transfer::Transfer;
 use super::waiters::{Cut, Waiters, Watcher};

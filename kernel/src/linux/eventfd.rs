@@ -1,6 +1,7 @@
 //! Counters that are descriptors: a write adds, a read waits for more than nothing and takes it.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
+use super::events::Events;
 use super::signal::CUT;
 use super::transfer::Transfer;
 use super::waiters::Waiters;

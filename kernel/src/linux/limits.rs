@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   setrlimit ─▶ Limits of the process ── fork ─▶ the child's
-//!                  ├─ AS, DATA, STACK, MEMLOCK ─▶ its memory (`foliant-linux`)
+//!                  ├─ AS, DATA, STACK ─▶ its memory (`foliant-linux`)
 //!                  ├─ NOFILE ─▶ its descriptors
 //!                  └─ FSIZE ─▶ what it writes
 //! ```
 //!
-//! The others are kept and told, and nothing asks them: everybody is root, whom NPROC does not bind.
+//! The others are kept and told, and nothing asks them: everybody is root, whom neither NPROC nor
+//! MEMLOCK bind.
 //!
 //! **Locking**: one lock, with nothing under it.
 
@@ -29,6 +30,8 @@ const NONE: u64 = RLIM64_INFINITY as u64;
 pub(super) const DESCRIPTORS: [u64; 2] = [1024, 4096];
 /// Bytes of a stack, as Linux begins.
 const STACK: u64 = 8 << 20;
+/// Bytes that may be locked, as Linux begins.
+const LOCKED: u64 = 8 << 20;
 /// Bytes of messages that a user may have waiting, as Linux begins.
 const MESSAGES: u64 = 819_200;
 
@@ -49,6 +52,7 @@ impl Limits {
             all[number as usize] = rlimit64 { rlim_cur, rlim_max };
         };
         set(RLIMIT_CORE, [0, NONE]);
+        set(RLIMIT_MEMLOCK, [LOCKED; 2]);
         set(RLIMIT_MSGQUEUE, [MESSAGES; 2]);
         set(RLIMIT_NICE, [0; 2]);
         set(RLIMIT_NOFILE, DESCRIPTORS);
@@ -88,7 +92,7 @@ impl Limits {
             address_space: bytes(RLIMIT_AS),
             data: bytes(RLIMIT_DATA),
             stack: bytes(RLIMIT_STACK),
-            locked: bytes(RLIMIT_MEMLOCK),
+            locked: Bytes::new(u64::MAX), // it has CAP_IPC_LOCK
             promise,
         }
     }

@@ -13,12 +13,15 @@
 //! | `content` | what is behind a file's name |
 //! | `epoll` | descriptors that tell which of others are ready |
 //! | `eventfd` | counters |
+//! | `events` | what may be done without waiting |
 //! | `exec` | a program's file becomes memory and registers |
 //! | `futex` | waiting for a word to change |
 //! | `opened` | opened files, descriptors |
 //! | `parking` | locks whose waiters park |
 //! | `pidfd` | descriptors of processes |
+//! | `pieces` | bytes that are moved piece by piece |
 //! | `pipe` | pipes |
+//! | `proc_fd` | descriptors as links |
 //! | `process` | what the threads of a program share, who is whose child |
 //! | `queue` | bytes on their way |
 //! | `sched` | which thread runs where, and what happens at a time |
@@ -33,6 +36,7 @@
 //! | `remote` | bytes of another process |
 //! | `segments` | segments of System V |
 //! | `signal` | what is told of signals, and what waits |
+//! | `sockets` | sockets of this machine |
 //! | `streams` | the lines to whoever started the program |
 //! | `texts` | files of `/proc` and `/sys` |
 //! | `thread` | registers, ring 3 and back |
@@ -60,12 +64,12 @@
 //! names of files are kept (`foliant-files`).
 
 mod calls;
-#[expect(dead_code, reason = "sockets come next")]
 mod channel;
 mod clock;
 mod content;
 mod epoll;
 mod eventfd;
+mod events;
 mod exec;
 mod futex;
 mod handlers;
@@ -78,22 +82,23 @@ mod names;
 mod opened;
 mod parking;
 mod pidfd;
+mod pieces;
 mod pipe;
+mod proc_fd;
 mod process;
-#[expect(dead_code, reason = "sockets come next")]
 mod queue;
 mod random;
 mod remote;
 mod sched;
 mod segments;
 mod signal;
+mod sockets;
 mod streams;
 mod texts;
 mod thread;
 mod timer;
 mod timerfd;
 mod timers;
-#[expect(dead_code, reason = "sockets come next")]
 mod transfer;
 mod trivia;
 mod turns;

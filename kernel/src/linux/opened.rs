@@ -11,14 +11,14 @@
 //! **Locking**: the position's lock is held around a read or write that moves it, as Linux does; it
 //! parks.
 
-use super::channel::{Channel, Events, Waits};
-use super::content::{Bytes, Content, Device, Positioned};
+use super::channel::{Channel, Waits};
+use super::content::{Bytes, Content, Device};
+use super::events::Events;
 use super::locks::{self, Owner};
 use super::parking::Parking;
+use super::pieces::{PIECE, moved, read_at, slice, write_at};
 use super::transfer::Transfer;
-use super::user::Buffer;
-use super::{clock, names, random, world};
-use crate::reach;
+use super::{clock, names, world};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -34,10 +34,9 @@ use linux_raw_sys::general::{
 use spin::Mutex;
 
 /// The most bytes that a read or write moves.
-const MOVED_MAX: u64 = i32::MAX as u64 & !4095;
+const MOVED_MAX: usize = i32::MAX as usize & !4095;
 /// Descriptors of a process, whatever its limit is.
 pub(super) const DESCRIPTORS_MAX: usize = 4096;
-const PIECE: usize = 4096;
 
 /// Files that were opened.
 static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -140,31 +139,32 @@ impl Opened {
         world().content(self.node)
     }
 
-    /// Reads into a buffer.
-    pub(super) fn read(&self, from: From, buffer: Buffer) -> Result<u64, Errno> {
+    /// Reads into buffers.
+    pub(super) fn read(&self, from: From, into: &mut Transfer) -> Result<u64, Errno> {
         if !self.may_read() {
             return Err(Errno(EBADF));
         }
+        into.limit(MOVED_MAX);
         if let Some(channel) = &self.channel {
-            let mut into = Transfer::of_one(buffer.up_to(MOVED_MAX));
             return match from {
                 From::Offset(_) => Err(Errno(ESPIPE)),
-                From::Position => Ok(channel.read(&mut into, self.waits())? as u64),
+                From::Position => Ok(channel.read(into, self.waits())? as u64),
             };
         }
         let content = self.content()?;
-        self.moving(from, buffer.bytes, |offset, bytes| {
-            let put = |at: u64, bytes: &[u8]| reach::put(buffer.at.wrapping_add(at), bytes);
+        self.moving(from, into.left() as u64, |offset, bytes| {
+            let put = |_: u64, bytes: &[u8]| into.put(bytes);
             match &content {
                 Content::Memory(it) => it.file.pread_to(bytes, *offset as i64, put),
                 Content::Packed(packed) => moved(slice(packed, *offset, bytes), put),
                 Content::Text(text) => {
                     // It stays what it is until it is read from its beginning again.
-                    if *offset == 0 {
-                        *self.text.lock() = Arc::new(text.read()?);
+                    let mut now = self.text.lock().clone();
+                    if *offset == 0 || now.is_empty() {
+                        now = Arc::new(text.read()?);
+                        *self.text.lock() = now.clone();
                     }
-                    let text = self.text.lock().clone();
-                    moved(slice(&text, *offset, bytes), put)
+                    moved(slice(&now, *offset, bytes), put)
                 }
                 Content::Device(device) => device.read(bytes, put),
                 Content::Positioned(it) => read_at(&**it, *offset, bytes, put),
@@ -177,16 +177,25 @@ impl Opened {
         if self.flags() & O_NONBLOCK != 0 { Waits::No } else { Waits::Yes }
     }
 
-    /// Writes from a buffer. Files do not become longer than `end` by it.
-    pub(super) fn write(&self, from: From, buffer: Buffer, end: u64) -> Result<u64, Errno> {
+    /// Writes from buffers.
+    pub(super) fn write(&self, at: From, from: &mut Transfer) -> Result<u64, Errno> {
+        self.write_up_to(u64::MAX, at, from)
+    }
+    /// The same; files do not become longer than `end` by it.
+    pub(super) fn write_up_to(
+        &self,
+        end: u64,
+        at: From,
+        from: &mut Transfer,
+    ) -> Result<u64, Errno> {
         if !self.may_write() {
             return Err(Errno(EBADF));
         }
+        from.limit(MOVED_MAX);
         if let Some(channel) = &self.channel {
-            let mut bytes = Transfer::of_one(buffer.up_to(MOVED_MAX));
-            return match from {
+            return match at {
                 From::Offset(_) => Err(Errno(ESPIPE)),
-                From::Position => Ok(channel.write(&mut bytes, self.waits())? as u64),
+                From::Position => Ok(channel.write(from, self.waits())? as u64),
             };
         }
         let mut content = self.content()?;
@@ -195,20 +204,20 @@ impl Opened {
         {
             content = Content::Memory(bytes);
         }
-        let get = |at: u64, bytes: &mut [u8]| reach::get(bytes, buffer.at.wrapping_add(at));
-        let written = self.moving(from, buffer.bytes, |offset, bytes| match &content {
-            Content::Memory(it) => self.write_bytes(it, (offset, bytes, end), get),
+        let written = self.moving(at, from.left() as u64, |offset, bytes| match &content {
+            Content::Memory(it) => {
+                self.write_bytes(it, (offset, bytes, end), |_, bytes| from.take(bytes))
+            }
             Content::Device(Device::Full) if bytes > 0 => Err(Errno(ENOSPC)),
             Content::Device(_) => Ok(bytes),
-            Content::Positioned(it) => write_at(&**it, *offset, bytes, get),
+            Content::Positioned(it) => write_at(&**it, *offset, bytes, |_, bytes| from.take(bytes)),
             Content::Text(text) => {
                 let mut all = alloc::vec![0; bytes.min(PIECE as u64) as usize];
-                let count = get(0, &mut all);
-                if count < all.len() {
+                if from.take(&mut all) < all.len() {
                     return Err(Errno(EFAULT));
                 }
                 text.write(&all)?;
-                Ok(count as u64)
+                Ok(all.len() as u64)
             }
             Content::Packed(_) | Content::Channel(_) | Content::Link(_) => Err(Errno(ENXIO)),
         })?;
@@ -239,7 +248,6 @@ impl Opened {
         bytes: u64,
         work: impl FnOnce(&mut u64, u64) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
-        let bytes = bytes.min(MOVED_MAX);
         match from {
             From::Offset(offset) if offset > i64::MAX as u64 => Err(Errno(EINVAL)),
             From::Offset(mut offset) => work(&mut offset, bytes),
@@ -288,91 +296,6 @@ impl Opened {
     }
 }
 
-impl Device {
-    fn read(self, bytes: u64, mut put: impl FnMut(u64, &[u8]) -> usize) -> Result<u64, Errno> {
-        let mut piece = [0; PIECE];
-        let mut done = 0;
-        if self == Device::Userfault {
-            return Err(Errno(EINVAL));
-        }
-        while done < bytes && self != Device::Null {
-            let count = piece.len().min((bytes - done) as usize);
-            if self == Device::Random {
-                random::fill(&mut piece[..count]);
-            }
-            let came = put(done, &piece[..count]);
-            done += came as u64;
-            if came < count {
-                return if done == 0 { Err(Errno(EFAULT)) } else { Ok(done) };
-            }
-        }
-        Ok(done)
-    }
-}
-
-/// Reads bytes at a position, piece by piece.
-fn read_at(
-    it: &dyn Positioned,
-    offset: u64,
-    bytes: u64,
-    mut put: impl FnMut(u64, &[u8]) -> usize,
-) -> Result<u64, Errno> {
-    in_pieces((it, offset, bytes), |done, piece| {
-        let count = it.read(offset.wrapping_add(done), piece)?;
-        let came = put(done, &piece[..count]);
-        if came == 0 && count > 0 { Err(Errno(EFAULT)) } else { Ok(came) }
-    })
-}
-/// Writes bytes at a position, piece by piece.
-fn write_at(
-    it: &dyn Positioned,
-    offset: u64,
-    bytes: u64,
-    mut get: impl FnMut(u64, &mut [u8]) -> usize,
-) -> Result<u64, Errno> {
-    in_pieces((it, offset, bytes), |done, piece| match get(done, piece) {
-        0 => Err(Errno(EFAULT)),
-        came => it.write(offset.wrapping_add(done), &piece[..came]),
-    })
-}
-/// Moves bytes piece by piece, up to the first piece that is not moved as a whole.
-fn in_pieces(
-    (it, offset, bytes): (&dyn Positioned, u64, u64),
-    mut one: impl FnMut(u64, &mut [u8]) -> Result<usize, Errno>,
-) -> Result<u64, Errno> {
-    if !offset.is_multiple_of(it.unit()) || !bytes.is_multiple_of(it.unit()) {
-        return Err(Errno(EINVAL));
-    }
-    let mut piece = [0; PIECE];
-    let mut done = 0;
-    while done < bytes {
-        let room = piece.len().min((bytes - done) as usize);
-        match one(done, &mut piece[..room]) {
-            Ok(moved) => {
-                done += moved as u64;
-                if moved < room {
-                    break;
-                }
-            }
-            Err(why) if done == 0 => return Err(why),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
-}
-/// The bytes of a text that a read from an offset on gets.
-fn slice(text: &[u8], offset: u64, bytes: u64) -> &[u8] {
-    let start = (text.len() as u64).min(offset) as usize;
-    let left = &text[start..];
-    &left[..left.len().min(bytes as usize)]
-}
-/// Puts bytes, and says how many came over.
-fn moved(bytes: &[u8], mut put: impl FnMut(u64, &[u8]) -> usize) -> Result<u64, Errno> {
-    match put(0, bytes) {
-        0 if !bytes.is_empty() => Err(Errno(EFAULT)),
-        count => Ok(count as u64),
-    }
-}
 /// What a descriptor is.
 #[derive(Clone)]
 pub(super) struct Descriptor {
@@ -425,6 +348,15 @@ impl Descriptors {
     pub(super) fn take(&mut self, number: u64) -> Result<Descriptor, Errno> {
         self.get(number)?;
         self.all[number as u32 as usize].take().ok_or(Errno(EBADF))
+    }
+    /// Numbers that the table has room for, as Linux's has.
+    pub(super) fn room(&self) -> u64 {
+        (self.all.len() as u64).next_power_of_two().max(256)
+    }
+    /// Those that there are, by number.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Descriptor)> {
+        let all = self.all.iter().enumerate();
+        all.filter_map(|(number, it)| Some((number as u64, it.as_ref()?)))
     }
     /// Takes those away that a new program does not have.
     pub(super) fn take_closing(&mut self) -> Vec<Descriptor> {

@@ -1,6 +1,7 @@
 //! A descriptor of a process: to wait for its end, and to name it by.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
+use super::events::Events;
 use super::process::Process;
 use super::transfer::Transfer;
 use super::waiters::Waiters;

@@ -10,7 +10,8 @@
 //!
 //! **Locking**: one lock for the bytes and the counts; waiters are woken without it.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
+use super::events::Events;
 use super::queue::Queue;
 use super::signal::CUT;
 use super::transfer::Transfer;

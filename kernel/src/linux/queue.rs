@@ -43,7 +43,7 @@ impl Queue {
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         let count = bytes.len().min(self.room());
         if self.bytes.capacity() - self.bytes.len() < count {
-            if heap::is_low() {
+            if heap::is_scarce() {
                 return Err(Errno::NOMEM);
             }
             self.bytes.try_reserve(count).map_err(|_| Errno::NOMEM)?;
@@ -51,25 +51,16 @@ impl Queue {
         self.bytes.extend(&bytes[..count]);
         Ok(count)
     }
-    /// Copies the first bytes behind so many others; they stay.
-    pub(super) fn peek(&self, from: usize, into: &mut Transfer) -> Result<usize, Errno> {
+    /// Copies so many of the first bytes, as far as there is room; they stay.
+    pub(super) fn peek(&self, most: usize, into: &mut Transfer) -> Result<usize, Errno> {
         let (first, second) = self.bytes.as_slices();
-        let skip = |slice: &[u8], by: usize| slice.len().min(by);
-        let first_from = skip(first, from);
-        let first = &first[first_from..];
-        let second = &second[skip(second, from - first_from)..];
-        let done = match into.left().min(first.len()) {
-            0 => 0,
-            count => into.put_all(&first[..count])?,
-        };
-        if done < first.len() || into.left() == 0 {
-            return Ok(done);
+        let count = most.min(into.left()).min(self.bytes.len());
+        let of_first = count.min(first.len());
+        let mut done = into.put(&first[..of_first]);
+        if done == of_first {
+            done += into.put(&second[..count - of_first]);
         }
-        let count = into.left().min(second.len());
-        match into.put(&second[..count]) {
-            0 if done == 0 && count > 0 => Err(Errno::FAULT),
-            count => Ok(done + count),
-        }
+        if done == 0 && count > 0 { Err(Errno::FAULT) } else { Ok(done) }
     }
     /// Takes so many of the first bytes away.
     pub(super) fn skip(&mut self, count: usize) {
@@ -80,7 +71,7 @@ impl Queue {
     }
     /// Moves the first bytes there; those that are out of reach stay.
     pub(super) fn take(&mut self, into: &mut Transfer) -> Result<usize, Errno> {
-        let count = self.peek(0, into)?;
+        let count = self.peek(usize::MAX, into)?;
         self.skip(count);
         Ok(count)
     }

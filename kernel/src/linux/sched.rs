@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use foliant_linux::Errno;
-use foliant_units::{Bytes, Cpu, Va};
+use foliant_units::{Cpu, Va};
 use spin::Mutex;
 
 /// Nanoseconds that a thread runs while others want to.
@@ -42,8 +42,9 @@ const TURN: u64 = 10_000_000;
 const TURN_MIN: u64 = 20_000;
 /// A CPU without work looks after so many nanoseconds at the latest.
 const LOOK: u64 = 100_000_000;
-/// A thread's stack in the kernel.
-pub(super) const STACK: Bytes = Bytes::new(32 << 10);
+/// A thread's stack in the kernel: as large as a CPU's. A collapse that splits what it finds takes
+/// more than half of it.
+pub(super) use crate::layout::STACK;
 
 const RUNS: u8 = 0;
 const PARKED: u8 = 1;

@@ -13,7 +13,8 @@
 //!
 //! **Locking**: one lock for what came in, one for what goes out. An alarm is set under the first.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
+use super::events::Events;
 use super::queue::Queue;
 use super::sched::Alarm;
 use super::signal::CUT;

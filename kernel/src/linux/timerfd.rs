@@ -1,6 +1,7 @@
 //! Timers that are descriptors: a read waits for their time, and says how often it came.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
+use super::events::Events;
 use super::signal::CUT;
 use super::timer::{Clock, Expires, Setting, Timer};
 use super::transfer::Transfer;

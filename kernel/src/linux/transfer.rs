@@ -43,6 +43,10 @@ impl<'a> Transfer<'a> {
     pub(super) fn left(&self) -> usize {
         self.left
     }
+    /// Moves no more than so many.
+    pub(super) fn limit(&mut self, most: usize) {
+        self.left = self.left.min(most);
+    }
     /// Puts bytes there; says how many came over.
     pub(super) fn put(&mut self, bytes: &[u8]) -> usize {
         self.each(bytes.len(), |piece, done| match piece {

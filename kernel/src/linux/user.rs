@@ -28,7 +28,10 @@ macro_rules! plain {
         unsafe impl Plain for $name {}
     )*};
 }
-plain!(u8, u16, u32, i32, u64, i64, [u64; 2], [u64; 3], [u64; 4], [u64; 14], [u8; 128], [u64; 128]);
+plain!(
+    u8, u16, u32, i32, u64, i64, [i32; 2], [u64; 2], [u64; 3], [u64; 4], [u64; 7], [u64; 14],
+    [u8; 128], [u64; 128]
+);
 plain!(stat, statx, statfs, rlimit64, rusage, timespec, __kernel_timespec, timeval, new_utsname);
 plain!([u64; 6], [u64; 9], [u32; 2]);
 plain!(uffdio_api, uffdio_range, uffdio_register, uffdio_copy, uffdio_zeropage);
@@ -50,13 +53,6 @@ plain!(
 pub(super) struct Buffer {
     pub(super) at: u64,
     pub(super) bytes: u64,
-}
-
-impl Buffer {
-    /// As much of it.
-    pub(super) fn up_to(self, most: u64) -> Buffer {
-        Buffer { bytes: self.bytes.min(most), ..self }
-    }
 }
 
 /// Bytes of the head of a `linux_dirent64`.

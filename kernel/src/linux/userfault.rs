@@ -18,7 +18,8 @@
 //!
 //! **Locking**: the queue's lock for a few instructions. The memory's lock is never taken under it.
 
-use super::channel::{Channel, Events, Waits};
+use super::channel::{Channel, Waits};
+use super::events::Events;
 use super::process::{Handles, Held};
 use super::signal::CUT;
 use super::thread::Thread;

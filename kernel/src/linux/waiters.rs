@@ -11,8 +11,8 @@
 //!
 //! **Locking**: a list's lock for a few instructions, with nothing under it.
 
-use super::channel::Events;
 use super::clock;
+use super::events::Events;
 use super::sched::{self, Runs, current, park};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;

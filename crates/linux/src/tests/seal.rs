@@ -39,7 +39,7 @@ fn what_is_sealed_stays_as_it_is() {
         assert_eq!(areas(p), [(0, 1, RW), (1, 1, RW), (2, 2, RW), (4, 4, RW)]);
         let mut smaps = String::new();
         p.smaps(&mut smaps).unwrap();
-        assert_eq!(smaps.matches("VmFlags: rd wr mr mw me ac sl \n").count(), 1);
+        assert_eq!(smaps.matches("VmFlags: rd wr mr mw me ac sd sl \n").count(), 1);
         // A seal goes along with a fork.
         let mut child = p.fork().unwrap();
         assert_eq!(child.munmap(BASE, 8 * PAGE), perm);

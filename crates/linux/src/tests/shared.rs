@@ -393,9 +393,9 @@ fn lists_of_areas_name_files_and_their_offsets() {
         assert_eq!(fields("Shared_Dirty:"), [4, 0, 0]);
         assert_eq!(fields("THPeligible:"), [0; 3]);
         let flags = |nth: usize| part(nth).lines().next().unwrap().to_owned();
-        assert_eq!(flags(1), "rd wr sh mr mw me ms ");
-        assert_eq!(flags(2), "rd wr mr mw me ac ");
-        assert_eq!(flags(3), "rd sh mr mw me ms ");
+        assert_eq!(flags(1), "rd wr sh mr mw me ms sd ");
+        assert_eq!(flags(2), "rd wr mr mw me ac sd ");
+        assert_eq!(flags(3), "rd sh mr mw me ms sd ");
     });
 }
 

@@ -124,8 +124,8 @@ fn shmat_looks_at_its_arguments_as_linux_does() {
         assert!(maps.contains(&line) && maps.contains(" /SYSV00000007 (deleted)\n"), "{maps}");
         let mut smaps = String::new();
         p.smaps(&mut smaps).unwrap();
-        assert_eq!(smaps.matches("VmFlags: rd ex mr me ms \n").count(), 1, "no `sh`: {smaps}");
-        assert_eq!(smaps.matches("VmFlags: rd wr sh mr mw me ms \n").count(), 3);
+        assert_eq!(smaps.matches("VmFlags: rd ex mr me ms sd \n").count(), 1, "no `sh`: {smaps}");
+        assert_eq!(smaps.matches("VmFlags: rd wr sh mr mw me ms sd \n").count(), 3);
     });
 }
 

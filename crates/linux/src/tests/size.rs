@@ -66,6 +66,10 @@ fn pagemap_finds_each_page_of_a_large_leaf() {
         assert_eq!(p.pagemap(at(0), &mut shown, Frames::Hidden), Ok(3));
         assert_eq!(shown, [PRESENT | SOFT_DIRTY; 3], "a vma ends within, so they are small");
         assert_eq!(p.madvise(BASE + 400 * PAGE, PAGE, MADV_DODUMP), Ok(0));
+        assert_eq!(p.pagemap(at(0), &mut shown, Frames::Hidden), Ok(3));
+        assert_eq!(shown, [PRESENT | SOFT_DIRTY; 3], "and so they stay");
+        put(p, 0, 512, RW);
+        assert_eq!(p.madvise(BASE, HUGE, MADV_HUGEPAGE), Ok(0));
         assert_eq!(store(p, sim, BASE + 9 * PAGE, 1), Ok(()));
         assert_eq!(p.pagemap(at(100), &mut shown, Frames::Shown), Ok(3));
         let frame = |page: u64| p.manager().frame_at(p.space(), Va::new(BASE + page * PAGE));

@@ -299,6 +299,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
+    /// Takes the leaf of 2 MiB apart that lies over an address, if one does: its folio stays as it
+    /// is, and base entries map it. Refused where the area has huge pages of a pool.
+    pub fn cut(&self, id: SpaceId, va: Va) -> Result<(), RangeError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        space::cut(&self.stock, &space, va, &mut Steps::at_the_face())
+    }
+
     /// Forgets that the pages of a range were used, or that they were written: the next use, or the
     /// next write, is noted again. Holes are skipped.
     pub fn clear_refs(&self, id: SpaceId, range: VaRange, refs: Refs) -> Result<(), RangeError> {

@@ -17,7 +17,7 @@ use crate::stock::{NoTable, Stock, Supply};
 use crate::table::{At, Attrs, Blocked, Edit, Paging, Soft, SoftKind, Tables, Verdict};
 use core::cell::Cell;
 use foliant_machine::Machine;
-use foliant_units::{Level, Pa, VaRange};
+use foliant_units::{Level, Pa, Va, VaRange};
 
 /// What a program says of a range of its memory. Names follow Linux's `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,6 +150,23 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     }
     gather.flush();
     Ok(dropped)
+}
+
+/// Takes the leaf of 2 MiB apart that lies over an address, if one does (S4).
+pub(crate) fn cut<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    va: Va,
+    steps: &mut Steps,
+) -> Result<(), RangeError> {
+    let page = va.align_down(Level::BASE.span());
+    let range = VaRange::new(page, page.add(Level::BASE.span().get())).expect("one page");
+    check::<P>(range)?;
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    covered(stock, space, range, |area| huge::small(area, range))?;
+    let leaf = va.align_down(Level::SIZE_2M.span());
+    split_leaf(stock, space, &space.tables(stock), leaf, Level::SIZE_2M);
+    Ok(())
 }
 
 /// Puts guards in the place of whatever is there. Each page becomes one in one step, so a load

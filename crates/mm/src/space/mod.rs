@@ -114,7 +114,7 @@ pub use refs::Refs;
 pub use remap::{Move, RemapError};
 pub use watch::Watch;
 
-pub(crate) use advise::advise;
+pub(crate) use advise::{advise, cut};
 pub(crate) use attach::{Copies, first_copying, may_write_to, zap_attached};
 pub(crate) use fork::fork;
 pub(crate) use huge::{

@@ -1,10 +1,12 @@
 //! Calls about opened files: their bytes and their descriptors.
 
+use super::super::channel::Waits;
 use super::super::content::{Content, Device};
+use super::super::events::Events;
 use super::super::opened::{DESCRIPTORS_MAX, Descriptor, From, Opened};
 use super::super::pipe::{self, Pipe};
 use super::super::process::Member;
-use super::super::signal::Info;
+use super::super::signal::{CUT, Info};
 use super::super::thread::Thread;
 use super::super::transfer::Transfer;
 use super::super::user::Buffer;
@@ -18,12 +20,12 @@ use alloc::vec::Vec;
 use core::any::Any;
 use foliant_files::{Last, NodeId};
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
+use linux_raw_sys::errno::{EAGAIN, EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
 use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
 use linux_raw_sys::general::{
-    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
-    FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK, O_RDONLY, O_TRUNC,
-    O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_SETFD, F_SETFL, F_SETLK,
+    F_SETLKW, F_SETOWN, FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK,
+    O_RDONLY, O_TRUNC, O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
 };
 use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX};
 
@@ -41,20 +43,18 @@ fn offset(offset: u64) -> Result<From, Errno> {
 }
 
 pub(super) fn read(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer {
-    opened(thread, number)?.read(From::Position, Buffer { at, bytes })
+    opened(thread, number)?.read(From::Position, &mut one(at, bytes))
 }
 pub(super) fn write(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer {
-    told(
-        thread,
-        opened(thread, number)?.write(
-            From::Position,
-            Buffer { at, bytes },
-            thread.process.limits.file(),
-        ),
-    )
+    let end = thread.process.limits.file();
+    told(thread, opened(thread, number)?.write_up_to(end, From::Position, &mut one(at, bytes)))
+}
+/// A transfer of one buffer.
+pub(super) fn one(at: u64, bytes: u64) -> Transfer<'static> {
+    Transfer::of_one(Buffer { at, bytes })
 }
 /// A write that nobody will read is a signal, too, and so is one beyond the limit of files.
-fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
+pub(super) fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
     let signal = match answer {
         Err(Errno(EPIPE)) => SIGPIPE,
         Err(Errno(EFBIG)) => SIGXFSZ,
@@ -65,11 +65,11 @@ fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
     answer
 }
 pub(super) fn pread64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
-    opened(thread, number)?.read(offset(from)?, Buffer { at, bytes })
+    opened(thread, number)?.read(offset(from)?, &mut one(at, bytes))
 }
 pub(super) fn pwrite64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
     let end = thread.process.limits.file();
-    told(thread, opened(thread, number)?.write(offset(from)?, Buffer { at, bytes }, end))
+    told(thread, opened(thread, number)?.write_up_to(end, offset(from)?, &mut one(at, bytes)))
 }
 
 /// The buffers that a call names.
@@ -83,81 +83,54 @@ pub(super) fn buffers(at: u64, count: u64) -> Result<Vec<Buffer>, Errno> {
         Ok(Buffer { at: it.iov_base as u64, bytes: it.iov_len })
     });
     let buffers: Vec<Buffer> = buffers.collect::<Result<_, Errno>>()?;
-    let whole = buffers.iter().try_fold(0u64, |sum, buffer| sum.checked_add(buffer.bytes));
-    if whole.is_none_or(|whole| whole > i64::MAX as u64) {
+    if buffers.iter().any(|buffer| buffer.bytes > i64::MAX as u64) {
         return Err(Errno(EINVAL));
     }
     Ok(buffers)
 }
-/// Carries a transfer out buffer by buffer, up to the first that is not filled.
-fn each_buffer(
-    buffers: Vec<Buffer>,
-    from: Option<u64>,
-    mut one: impl FnMut(From, Buffer) -> Answer,
-) -> Answer {
-    let mut done = 0;
-    for buffer in buffers {
-        let place = match from {
-            Some(from) => offset(from.wrapping_add(done))?,
-            None => From::Position,
-        };
-        match one(place, buffer) {
-            Ok(moved) if moved < buffer.bytes => return Ok(done + moved),
-            Ok(moved) => done += moved,
-            Err(why) if done == 0 => return Err(why),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
-}
-
 pub(super) fn readv(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answer {
-    let opened = opened(thread, number)?;
-    let buffers = buffers(at, count)?;
-    match opened.channel() {
-        Some(_) if !opened.may_read() => Err(Errno(EBADF)),
-        Some(it) => Ok(it.read(&mut Transfer::of(buffers), opened.waits())? as u64),
-        None => each_buffer(buffers, None, |from, buffer| opened.read(from, buffer)),
-    }
+    opened(thread, number)?.read(From::Position, &mut Transfer::of(buffers(at, count)?))
 }
 pub(super) fn writev(thread: &Arc<Thread>, [number, at, count, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    let buffers = buffers(at, count)?;
-    match opened.channel() {
-        Some(_) if !opened.may_write() => Err(Errno(EBADF)),
-        Some(it) => {
-            let count = it.write(&mut Transfer::of(buffers), opened.waits());
-            told(thread, count.map(|count| count as u64))
-        }
-        None => each_buffer(buffers, None, |from, buffer| {
-            opened.write(from, buffer, thread.process.limits.file())
-        }),
-    }
+    let (end, buffers) = (thread.process.limits.file(), buffers(at, count)?);
+    told(thread, opened.write_up_to(end, From::Position, &mut Transfer::of(buffers)))
 }
 /// Pages of the program become bytes of a pipe, or come from there: copies, of which the program
 /// may not count on being any other.
 pub(super) fn vmsplice(thread: &Arc<Thread>, [number, at, count, flags, ..]: Six) -> Answer {
     const KNOWN: u64 = 15; // move, do not wait, more comes, a gift
+    const NO_WAIT: u64 = 2;
     let opened = opened(thread, number)?;
     if flags & !KNOWN != 0 {
         return Err(Errno(EINVAL));
     }
-    let channel: &dyn Any = &**opened.channel().ok_or(Errno(EBADF))?;
+    let channel = opened.channel().ok_or(Errno(EBADF))?;
+    let any: &dyn Any = &**channel;
     match () {
-        () if !channel.is::<pipe::End>() => Err(Errno(EBADF)),
-        () if opened.may_write() => writev(thread, [number, at, count, 0, 0, 0]),
-        () => readv(thread, [number, at, count, 0, 0, 0]),
+        () if !any.is::<pipe::End>() => return Err(Errno(EBADF)),
+        () if !opened.may_write() => return readv(thread, [number, at, count, 0, 0, 0]),
+        () => {}
+    }
+    // As much as there is room for, once there is some.
+    let may_wait = flags & NO_WAIT == 0 && opened.waits() == Waits::Yes;
+    loop {
+        match channel.write(&mut Transfer::of(buffers(at, count)?), Waits::No) {
+            Err(Errno(EAGAIN)) if may_wait => {
+                let has_room = || channel.events().has(Events::OUT | Events::ERROR).then_some(());
+                channel.waiters().wait(None, has_room).map_err(|_| CUT)?;
+            }
+            done => return told(thread, done.map(|count| count as u64)),
+        }
     }
 }
 pub(super) fn preadv(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
-    let opened = opened(thread, number)?;
-    each_buffer(buffers(at, count)?, Some(from), |from, buffer| opened.read(from, buffer))
+    opened(thread, number)?.read(offset(from)?, &mut Transfer::of(buffers(at, count)?))
 }
 pub(super) fn pwritev(thread: &Arc<Thread>, [number, at, count, from, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
-    each_buffer(buffers(at, count)?, Some(from), |from, buffer| {
-        opened.write(from, buffer, thread.process.limits.file())
-    })
+    let (end, buffers) = (thread.process.limits.file(), buffers(at, count)?);
+    told(thread, opened.write_up_to(end, offset(from)?, &mut Transfer::of(buffers)))
 }
 
 pub(super) fn lseek(thread: &Arc<Thread>, [number, by, whence, ..]: Six) -> Answer {
@@ -305,6 +278,8 @@ pub(super) fn fcntl(thread: &Arc<Thread>, [number, command, argument, ..]: Six) 
             drop(all);
             super::locks::ranges(thread, &opened, command as u32, argument)
         }
+        // Nobody is told by a signal.
+        F_GETOWN | F_SETOWN => Ok(0),
         command @ (F_ADD_SEALS | F_GET_SEALS) => {
             let opened = it.opened.clone();
             drop(all);

@@ -18,7 +18,8 @@ use linux_raw_sys::general::{
 type Six = [u64; 6];
 
 pub(super) fn flock(thread: &Arc<Thread>, [number, how, ..]: Six) -> Answer {
-    let (opened, how) = (super::bytes::opened(thread, number)?, how as u32);
+    let opened = thread.process.descriptors.lock().get(number)?.opened.clone();
+    let how = how as u32;
     let (inode, owner) = (opened.node.inode(), Owner::Opened(opened.number));
     let kind = match how & !LOCK_NB {
         LOCK_UN => {

@@ -72,6 +72,14 @@ pub(super) fn mremap(thread: &Arc<Thread>, [at, old, new, flags, to, _]: Six) ->
 pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.madvise(at, bytes, advice as u32))
 }
+pub(super) fn remap_file_pages(
+    thread: &Arc<Thread>,
+    [at, bytes, rights, page, flags, _]: Six,
+) -> Answer {
+    thread.process.with_memory_alone(|memory| {
+        memory.remap_file_pages(at, bytes, rights as u32, page, flags as u32)
+    })
+}
 pub(super) fn mseal(thread: &Arc<Thread>, [at, bytes, flags, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.mseal(at, bytes, flags))
 }

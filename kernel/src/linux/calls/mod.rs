@@ -8,14 +8,18 @@
 //! **Not here**: what memory calls mean (`foliant-linux`).
 
 mod bytes;
+mod copies;
 mod events;
 mod facts;
+mod ids;
 mod limits;
 mod listed;
 mod locks;
 mod memory;
+mod messages;
 mod mounts;
 mod numbers;
+mod options;
 mod paths;
 mod poll;
 mod process;
@@ -23,6 +27,7 @@ mod remote;
 mod scheduling;
 mod shared;
 mod signals;
+mod sockets;
 mod system;
 mod time;
 mod timers;
@@ -66,6 +71,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_munlock => memory::munlock,
         __NR_munlockall => memory::munlockall,
         __NR_munmap => memory::munmap,
+        __NR_remap_file_pages => memory::remap_file_pages,
         __NR_userfaultfd => memory::userfaultfd,
         __NR_get_mempolicy
         | __NR_mbind
@@ -85,6 +91,9 @@ fn find(number: u32) -> Option<Call> {
         __NR_process_mrelease => remote::process_mrelease,
         __NR_process_vm_readv => remote::process_vm_readv,
         __NR_process_vm_writev => remote::process_vm_writev,
+
+        __NR_copy_file_range => copies::copy_file_range,
+        __NR_sendfile => copies::sendfile,
 
         __NR_close => bytes::close,
         __NR_close_range => bytes::close_range,
@@ -124,6 +133,25 @@ fn find(number: u32) -> Option<Call> {
         __NR_timerfd_create => events::timerfd_create,
         __NR_timerfd_gettime => events::timerfd_gettime,
         __NR_timerfd_settime => events::timerfd_settime,
+
+        __NR_accept => sockets::accept,
+        __NR_accept4 => sockets::accept4,
+        __NR_bind => sockets::bind,
+        __NR_connect => sockets::connect,
+        __NR_getpeername => sockets::getpeername,
+        __NR_getsockname => sockets::getsockname,
+        __NR_getsockopt => options::getsockopt,
+        __NR_listen => sockets::listen,
+        __NR_recvfrom => messages::recvfrom,
+        __NR_recvmmsg => messages::recvmmsg,
+        __NR_recvmsg => messages::recvmsg,
+        __NR_sendmmsg => messages::sendmmsg,
+        __NR_sendmsg => messages::sendmsg,
+        __NR_sendto => messages::sendto,
+        __NR_setsockopt => options::setsockopt,
+        __NR_shutdown => sockets::shutdown,
+        __NR_socket => sockets::socket,
+        __NR_socketpair => sockets::socketpair,
 
         __NR_alarm => timers::alarm,
         __NR_getitimer => timers::getitimer,
@@ -189,15 +217,15 @@ fn find(number: u32) -> Option<Call> {
         __NR_wait4 => process::wait4,
         __NR_waitid => process::waitid,
         __NR_futex => process::futex,
-        __NR_getegid | __NR_geteuid | __NR_getgid | __NR_getuid => process::zero,
-        __NR_getpgid => process::getpgid,
-        __NR_getpgrp => process::getpgrp,
-        __NR_getpid => process::getpid,
-        __NR_getppid => process::getppid,
-        __NR_getsid => process::getsid,
-        __NR_gettid => process::gettid,
-        __NR_setpgid => process::setpgid,
-        __NR_setsid => process::setsid,
+        __NR_getegid | __NR_geteuid | __NR_getgid | __NR_getuid => ids::zero,
+        __NR_getpgid => ids::getpgid,
+        __NR_getpgrp => ids::getpgrp,
+        __NR_getpid => ids::getpid,
+        __NR_getppid => ids::getppid,
+        __NR_getsid => ids::getsid,
+        __NR_gettid => ids::gettid,
+        __NR_setpgid => ids::setpgid,
+        __NR_setsid => ids::setsid,
         __NR_prctl => process::prctl,
         __NR_set_robust_list => process::set_robust_list,
         __NR_set_tid_address => process::set_tid_address,
@@ -247,7 +275,14 @@ fn find(number: u32) -> Option<Call> {
         __NR_mount => mounts::mount,
         __NR_umount2 => mounts::umount2,
 
-        __NR_getgroups => process::zero,
+        __NR_capget => system::capget,
+        __NR_capset => system::capset,
+        __NR_getgroups | __NR_setfsgid | __NR_setfsuid => ids::zero,
+        __NR_getresgid | __NR_getresuid => ids::getres,
+        __NR_setgid | __NR_setuid => ids::set_id,
+        __NR_setgroups => ids::setgroups,
+        __NR_setregid | __NR_setreuid => ids::set_two_ids,
+        __NR_setresgid | __NR_setresuid => ids::set_three_ids,
         __NR_getrandom => system::getrandom,
         __NR_personality => system::personality,
         __NR_reboot => system::reboot,
@@ -288,8 +323,12 @@ pub(super) fn answer(thread: &Arc<Thread>) {
 fn makes(number: u32) -> bool {
     matches!(
         number,
-        __NR_clone
+        __NR_accept
+            | __NR_accept4
+            | __NR_bind
+            | __NR_clone
             | __NR_clone3
+            | __NR_connect
             | __NR_creat
             | __NR_epoll_create
             | __NR_epoll_create1
@@ -312,6 +351,11 @@ fn makes(number: u32) -> bool {
             | __NR_rename
             | __NR_renameat
             | __NR_renameat2
+            | __NR_sendmmsg
+            | __NR_sendmsg
+            | __NR_sendto
+            | __NR_socket
+            | __NR_socketpair
             | __NR_shmget
             | __NR_symlink
             | __NR_symlinkat

@@ -1,5 +1,6 @@
-//! Numbers of Linux that `linux-raw-sys` does not have: of `asm/prctl.h`, `linux/close_range.h`,
-//! `linux/fcntl.h`, `linux/ipc.h`, `linux/shm.h` and `linux/userfaultfd.h`.
+//! Numbers of Linux that `linux-raw-sys` does not have: of `asm/prctl.h`, `linux/capability.h`,
+//! `linux/close_range.h`, `linux/fcntl.h`, `linux/ipc.h`, `linux/shm.h`, `linux/socket.h` and
+//! `linux/userfaultfd.h`.
 
 pub(super) const ARCH_SET_GS: u32 = 0x1001;
 pub(super) const ARCH_SET_FS: u32 = 0x1002;
@@ -20,3 +21,9 @@ pub(super) const SHM_STAT_ANY: u32 = 15;
 pub(super) const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
 /// The mode of what has no kind of file: anonymous nodes.
 pub(super) const NO_KIND: u32 = 0o600;
+
+pub(super) const CAPABILITY_VERSION_1: u32 = 0x1998_0330;
+pub(super) const CAPABILITY_VERSION_2: u32 = 0x2007_1026;
+pub(super) const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+pub(super) const MSG_WAITFORONE: u32 = 1 << 16;

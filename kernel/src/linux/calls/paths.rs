@@ -4,7 +4,7 @@ use super::super::content::Content;
 use super::super::opened::{Descriptor, Opened};
 use super::super::process::Process;
 use super::super::thread::Thread;
-use super::super::{clock, mounts, names, user, world};
+use super::super::{clock, mounts, names, proc_fd, user, world};
 use super::{Answer, refused};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -26,6 +26,7 @@ pub(super) const HERE: u64 = AT_FDCWD as u64;
 
 /// The folder that a path of a call begins at.
 fn folder(process: &Process, number: u64, path: &[u8]) -> Result<NodeId, Errno> {
+    proc_fd::refresh_for(process, path);
     if path.first() == Some(&b'/') || number as i32 == AT_FDCWD {
         return Ok(process.folder());
     }
@@ -122,6 +123,9 @@ fn find_or_make(
     if flags & O_DIRECTORY != 0 {
         return Err(Errno(EINVAL));
     }
+    if let Some(node) = process.named_descriptor(path).filter(|_| !keeps) {
+        return Ok(node);
+    }
     let asked = |content: &Content| content.link(process.id);
     let mut files = world().files.write();
     let place = files.place_to_open(from, path, last, &asked).map_err(refused)?;
@@ -199,6 +203,8 @@ pub(super) fn getdents64(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> 
     if opened.flags() & O_PATH != 0 {
         return Err(Errno(EBADF));
     }
+    let path = world().files.read().path_of(opened.node);
+    proc_fd::refresh_for(&thread.process, path.as_deref().unwrap_or_default());
     let mut out: Vec<u8> = Vec::new();
     let (mut next, mut is_short) = (opened.with_position(|position| *position), false);
     {

@@ -4,7 +4,7 @@
 //!   asked for ─▶ Watched: opened file, events ─▶ waiters of all ─▶ looked at again ─▶ told
 //! ```
 
-use super::super::channel::Events;
+use super::super::events::Events;
 use super::super::opened::{DESCRIPTORS_MAX, Opened};
 use super::super::thread::Thread;
 use super::super::waiters::{Cut, Waiters, wait_any};
@@ -147,7 +147,7 @@ pub(super) fn pselect6(
 fn select_until(thread: &Arc<Thread>, count: u64, sets: [u64; 3], until: Option<u64>) -> Answer {
     let count = match count as i32 {
         ..0 => return Err(Errno(EINVAL)),
-        count => (count as u64).min(DESCRIPTORS_MAX as u64),
+        count => (count as u64).min(thread.process.descriptors.lock().room()),
     };
     let words = count.div_ceil(WORD);
     let asks = [

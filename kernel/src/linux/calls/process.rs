@@ -2,76 +2,33 @@
 
 use super::super::process::{self, Member, Process, Reap};
 use super::super::sched::{self, Runs};
-use super::super::signal::{CUT, Ended, Info};
+use super::super::signal::{CUT, Ended, Info, SIGNALS};
 use super::super::thread::Thread;
 use super::super::waiters::Cut;
 use super::super::{exec, futex, texts, user};
 use super::Answer;
+use super::ids::number;
 use super::numbers::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};
+use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, ENOSYS, ESRCH, ETIMEDOUT};
 use linux_raw_sys::general::{
     CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS, CLONE_SIGHAND,
     CLONE_THREAD, CLONE_VFORK, CLONE_VM, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
     FUTEX_REQUEUE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAKE, FUTEX_WAKE_BITSET, P_ALL, P_PGID,
     P_PID, WNOHANG, WNOWAIT, clone_args,
 };
-use linux_raw_sys::prctl::{PR_GET_NAME, PR_SET_NAME};
+use linux_raw_sys::prctl::{
+    PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_NO_NEW_PRIVS, PR_GET_PDEATHSIG, PR_SET_DUMPABLE,
+    PR_SET_NAME, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG,
+};
 
 type Six = [u64; 6];
 
 /// Bytes of one argument, at most.
 const TEXT_MAX: usize = 128 << 10;
-
-/// What is always 0 here: the user's number.
-pub(super) fn zero(_: &Arc<Thread>, _: Six) -> Answer {
-    Ok(0)
-}
-pub(super) fn getpid(thread: &Arc<Thread>, _: Six) -> Answer {
-    Ok(thread.process.id.into())
-}
-pub(super) fn gettid(thread: &Arc<Thread>, _: Six) -> Answer {
-    Ok(thread.id.into())
-}
-pub(super) fn getppid(thread: &Arc<Thread>, _: Six) -> Answer {
-    Ok(thread.process.parent.lock().upgrade().map_or(0, |parent| parent.id.into()))
-}
-fn of(thread: &Arc<Thread>, id: u64) -> Result<Arc<Process>, Errno> {
-    match id as u32 {
-        0 => Ok(thread.process.clone()),
-        id => process::of_id(id).ok_or(Errno(ESRCH)),
-    }
-}
-fn number(of: &AtomicU32) -> u64 {
-    of.load(Ordering::Relaxed).into()
-}
-pub(super) fn getpgid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
-    Ok(number(&of(thread, id)?.group))
-}
-pub(super) fn getpgrp(thread: &Arc<Thread>, _: Six) -> Answer {
-    Ok(number(&thread.process.group))
-}
-pub(super) fn getsid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
-    Ok(number(&of(thread, id)?.session))
-}
-pub(super) fn setpgid(thread: &Arc<Thread>, [id, group, ..]: Six) -> Answer {
-    let process = of(thread, id)?;
-    let group = if group == 0 { process.id } else { group as u32 };
-    process.group.store(group, Ordering::Relaxed);
-    Ok(0)
-}
-pub(super) fn setsid(thread: &Arc<Thread>, _: Six) -> Answer {
-    let process = &thread.process;
-    if process.group.load(Ordering::Relaxed) == process.id && process.id != 1 {
-        return Err(Errno(EPERM));
-    }
-    process.group.store(process.id, Ordering::Relaxed);
-    process.session.store(process.id, Ordering::Relaxed);
-    Ok(process.id.into())
-}
 
 pub(super) fn exit(thread: &Arc<Thread>, [code, ..]: Six) -> Answer {
     if thread.process.threads.lock().len() == 1 {
@@ -337,6 +294,25 @@ pub(super) fn prctl(thread: &Arc<Thread>, [what, at, ..]: Six) -> Answer {
             let mut name = thread.process.image.lock().name.clone();
             name.resize(16, 0);
             user::put_bytes(at, &name).map(|()| 0)
+        }
+        PR_SET_PDEATHSIG if at <= u64::from(SIGNALS) => {
+            thread.process.dies_with.store(at as u32, Ordering::Relaxed);
+            Ok(0)
+        }
+        PR_GET_PDEATHSIG => {
+            let number = thread.process.dies_with.load(Ordering::Relaxed);
+            user::put(at, &number).map(|()| 0)
+        }
+        // Kept and told: everybody may look at everybody, and nobody becomes more by a file.
+        PR_GET_DUMPABLE => Ok(thread.process.is_dumpable.load(Ordering::Relaxed).into()),
+        PR_SET_DUMPABLE if at <= 1 => {
+            thread.process.is_dumpable.store(at == 1, Ordering::Relaxed);
+            Ok(0)
+        }
+        PR_GET_NO_NEW_PRIVS => Ok(thread.process.is_kept_low.load(Ordering::Relaxed).into()),
+        PR_SET_NO_NEW_PRIVS if at == 1 => {
+            thread.process.is_kept_low.store(true, Ordering::Relaxed);
+            Ok(0)
         }
         _ => Err(Errno(EINVAL)),
     }

@@ -4,11 +4,12 @@ use super::super::signal::Ended;
 use super::super::thread::Thread;
 use super::super::{VERSION, clock, process, random, texts, trivia, user};
 use super::Answer;
+use super::numbers::{CAPABILITY_VERSION_1, CAPABILITY_VERSION_2, CAPABILITY_VERSION_3};
 use crate::memory::manager;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::EINVAL;
+use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
 use linux_raw_sys::general::{
     LINUX_REBOOT_CMD_CAD_OFF, LINUX_REBOOT_CMD_CAD_ON, LINUX_REBOOT_CMD_HALT,
     LINUX_REBOOT_CMD_POWER_OFF, LINUX_REBOOT_CMD_RESTART, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2,
@@ -104,4 +105,51 @@ pub(super) fn reboot(_: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer {
         }
         _ => Err(Errno(EINVAL)),
     }
+}
+
+/// All that there is, in two words: everybody is root.
+const CAPABILITIES: [u32; 2] = [u32::MAX, (1 << 9) - 1];
+
+/// How many words a version of the calls about capabilities has.
+fn words_of(at: u64) -> Result<u64, Errno> {
+    match user::get::<u32>(at)? {
+        CAPABILITY_VERSION_1 => Ok(1),
+        CAPABILITY_VERSION_2 | CAPABILITY_VERSION_3 => Ok(2),
+        _ => {
+            user::put(at, &CAPABILITY_VERSION_3)?;
+            Err(Errno(EINVAL))
+        }
+    }
+}
+pub(super) fn capget(_: &Arc<Thread>, [head, into, ..]: Six) -> Answer {
+    let words = match words_of(head) {
+        Err(Errno(EINVAL)) if into == 0 => return Ok(0),
+        words => words?,
+    };
+    let id: u32 = user::get(head.wrapping_add(4))?;
+    if id != 0 && process::of_id(id).is_none() {
+        return Err(Errno(ESRCH));
+    }
+    for (nth, has) in (0..words).zip(CAPABILITIES) {
+        // Those in force, those that may be, and those that programs inherit.
+        let told = [has, has, 0];
+        let bytes: alloc::vec::Vec<u8> = told.iter().flat_map(|word| word.to_le_bytes()).collect();
+        user::put_bytes(into.wrapping_add(nth * bytes.len() as u64), &bytes)?;
+    }
+    Ok(0)
+}
+/// Nobody gets rid of any: what is asked for is looked at.
+pub(super) fn capset(thread: &Arc<Thread>, [head, from, ..]: Six) -> Answer {
+    let words = words_of(head)?;
+    let id: u32 = user::get(head.wrapping_add(4))?;
+    if id != 0 && id != thread.process.id {
+        return Err(Errno(EPERM));
+    }
+    for (nth, has) in (0..words).zip(CAPABILITIES) {
+        let [effective, permitted] = user::get::<[u32; 2]>(from.wrapping_add(nth * 12))?;
+        if (effective | permitted) & !has != 0 {
+            return Err(Errno(EPERM));
+        }
+    }
+    Ok(0)
 }

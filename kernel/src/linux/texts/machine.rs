@@ -22,11 +22,15 @@ use linux_raw_sys::errno::EACCES;
 enum About {
     Buddyinfo,
     Cmdline,
+    /// The number of a CPU.
+    Cpu(usize),
     Cpuinfo,
     Filesystems,
     Loadavg,
     Meminfo,
     Mounts,
+    /// What is switched on.
+    One,
     Online,
     Pagetypeinfo,
     Segments,
@@ -62,7 +66,13 @@ impl About {
 }
 
 pub(super) fn make_all() -> Result<(), Refused> {
-    About::ALL.into_iter().try_for_each(|(path, about)| put(path, READ, about))
+    About::ALL.into_iter().try_for_each(|(path, about)| put(path, READ, about))?;
+    (0..smp::online()).try_for_each(|cpu| {
+        let folder = format!("sys/devices/system/cpu/cpu{cpu}");
+        put(&format!("{folder}/online"), READ, About::One)?;
+        put(&format!("{folder}/topology/core_id"), READ, About::Cpu(cpu))?;
+        put(&format!("{folder}/topology/physical_package_id"), READ, About::Cpu(0))
+    })
 }
 
 /// What all processes and files have.
@@ -86,6 +96,8 @@ impl Text for About {
         written(|out| match self {
             About::Buddyinfo => meminfo::buddyinfo(mm, out),
             About::Cmdline => out.write_str("foliant\n"),
+            About::Cpu(number) => writeln!(out, "{number}"),
+            About::One => out.write_str("1\n"),
             About::Cpuinfo => (0..smp::online()).try_for_each(|cpu| {
                 writeln!(out, "processor\t: {cpu}\nvendor_id\t: Foliant\nmodel name\t: x86-64\n")
             }),

@@ -4,8 +4,8 @@
 //! **Locking**: a lock for the switches of files in memory.
 
 use super::super::content::{Content, Positioned, Text};
-use super::super::names::make;
-use super::super::{khugepaged, process};
+use super::super::names::{self, make};
+use super::super::{khugepaged, process, world};
 use super::{BOTH, READ, WRITTEN, put, taken};
 use crate::memory::manager;
 use alloc::format;
@@ -13,7 +13,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_files::{Body, Refused};
-use foliant_linux::{Errno, Khugepaged, ShmemEnabled, kpage, split_huge_pages, sys, vm};
+use foliant_linux::{
+    Errno, Khugepaged, ShmemEnabled, kpage, split_huge_pages, split_huge_pages_of_file, sys, vm,
+};
 use linux_raw_sys::errno::EACCES;
 use linux_raw_sys::general::S_IFREG;
 use spin::{Mutex, Once};
@@ -84,6 +86,12 @@ impl Text for Switch {
 
 /// Splits what a line asks for. The process that it names is held in the meantime.
 fn split(text: &str) -> Result<(), Errno> {
+    if text.starts_with('/') {
+        return split_huge_pages_of_file(text, |path| {
+            let node = names::find(path.as_bytes())?;
+            Some(world().in_memory(node).ok()??.file.clone())
+        });
+    }
     let id = text.split(',').next().and_then(|id| id.trim().parse::<u32>().ok());
     match id.and_then(process::of_id).and_then(|process| process.memory()) {
         Some(memory) => memory.with(|memory| {

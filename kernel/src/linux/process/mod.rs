@@ -13,88 +13,35 @@
 //! **Locking**: a lock for each of memory, descriptors, place and the rest, none taken under
 //! another one, but children's under the list of all.
 
+mod held;
+mod kin;
+mod sent;
+
 use super::clock;
 use super::content::Content;
 use super::limits::{DESCRIPTORS, Limits};
 use super::locks::{self, Owner};
 use super::opened::{Descriptor, Descriptors};
 use super::sched::{self, Runs};
-use super::signal::{
-    Action, DEFAULT, Ended, IGNORE, Info, Pending, SIGNALS, Waiting, bit, is_harmless,
-};
+use super::signal::{Action, Ended, Info, Pending, SIGNALS, Waiting, bit};
 use super::timers::{Target, Timers};
 use super::usage::Usage;
-use super::waiters::{Cut, Waiters};
+use super::waiters::Waiters;
 use super::{Memory, world};
-use crate::running::Origin;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use foliant::fault::Access;
 use foliant::space::SpaceId;
 use foliant_files::{Last, NodeId};
-use foliant_linux::{Errno, Fault, Told};
+use foliant_linux::Errno;
 use linux_raw_sys::errno::{ENOENT, ENOTDIR};
-use linux_raw_sys::general::{SA_NOCLDWAIT, SIGCHLD, SIGKILL};
+use linux_raw_sys::general::SIGKILL;
 use spin::{Mutex, RwLock};
 
-/// Memory of one or two processes (P1).
-pub(super) struct Held {
-    memory: RwLock<Option<Memory>>,
-    /// Descriptors of `userfaultfd` by their numbers, for faults that are told.
-    handlers: Mutex<BTreeMap<u64, Weak<dyn Handles>>>,
-}
-
-/// Who is told of faults, and whom those wait for that took them.
-pub(super) trait Handles: Send + Sync {
-    /// Tells of a fault, and waits until the access may be made again.
-    fn wait(&self, told: &Told, origin: Origin) -> Result<(), Cut>;
-}
-
-impl Held {
-    pub(super) fn of(memory: Memory) -> Arc<Held> {
-        let memory = RwLock::new(Some(memory));
-        Arc::new(Held { memory, handlers: Mutex::new(BTreeMap::new()) })
-    }
-    pub(super) fn with<R>(&self, work: impl FnOnce(&Memory) -> R) -> R {
-        work(self.memory.read().as_ref().expect("it is there until it is dropped"))
-    }
-    pub(super) fn with_alone<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> R {
-        work(self.memory.write().as_mut().expect("it is there until it is dropped"))
-    }
-}
-
-impl Held {
-    /// Handles an access that the processor refused.
-    pub(super) fn fault(&self, va: u64, access: Access) -> Fault {
-        match self.with(|memory| memory.fault(va, access)) {
-            Fault::Alone => self.with_alone(|memory| memory.fault_alone(va, access)),
-            answer => answer,
-        }
-    }
-    /// Says who is told of faults by a descriptor of `userfaultfd`.
-    pub(super) fn note_handler(&self, id: u64, handler: Weak<dyn Handles>) {
-        self.handlers.lock().insert(id, handler);
-    }
-    /// It is closed.
-    pub(super) fn forget_handler(&self, id: u64) {
-        self.handlers.lock().remove(&id);
-    }
-    /// Tells of a fault, and waits until the access may be made again.
-    pub(super) fn wait_told(&self, told: &Told, origin: Origin) -> Result<(), Cut> {
-        let handler = self.handlers.lock().get(&told.descriptor).and_then(Weak::upgrade);
-        handler.map_or(Ok(()), |handler| handler.wait(told, origin))
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(memory) = self.memory.get_mut().take() {
-            memory.end().expect("no CPU runs it (sched::S2)");
-        }
-    }
-}
+pub(super) use held::{Handles, Held};
+pub(super) use kin::Reap;
 
 /// A process.
 pub(super) struct Process {
@@ -125,6 +72,11 @@ pub(super) struct Process {
     /// Group and session.
     pub(super) group: AtomicU32,
     pub(super) session: AtomicU32,
+    /// The signal that it gets when its parent ends; 0 for none.
+    pub(super) dies_with: AtomicU32,
+    /// What `PR_SET_DUMPABLE` and `PR_SET_NO_NEW_PRIVS` set.
+    pub(super) is_dumpable: AtomicBool,
+    pub(super) is_kept_low: AtomicBool,
     /// Whether it had locks of files.
     pub(super) has_locks: AtomicBool,
     /// What it may have.
@@ -142,13 +94,6 @@ pub(super) struct Process {
     is_gone: AtomicBool,
     /// Who waits for that, whoever it is the child of.
     pub(super) gone: Waiters,
-}
-
-/// Whether a child that was found is taken away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reap {
-    Yes,
-    No,
 }
 
 /// A thread, as its process knows it.
@@ -228,6 +173,9 @@ impl Process {
             timers: Timers::new(),
             group: AtomicU32::new(id),
             session: AtomicU32::new(id),
+            dies_with: AtomicU32::new(0),
+            is_dumpable: AtomicBool::new(true),
+            is_kept_low: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
             limits,
             badness: AtomicI32::new(0),
@@ -252,32 +200,6 @@ impl Process {
         ALL.write().insert(process.id, process.clone());
         process
     }
-    /// A child of this one with this memory.
-    pub(super) fn child(self: &Arc<Process>, memory: Arc<Held>) -> Arc<Process> {
-        let descriptors = self.descriptors.lock().clone();
-        let child = Process::new(new_id(), descriptors, self.folder(), self.limits.clone());
-        let copy = |from: &AtomicU32, to: &AtomicU32| {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        };
-        copy(&self.mask, &child.mask);
-        copy(&self.group, &child.group);
-        copy(&self.session, &child.session);
-        copy(&self.personality, &child.personality);
-        child.badness.store(self.badness.load(Ordering::Relaxed), Ordering::Relaxed);
-        *child.parent.lock() = Arc::downgrade(self);
-        *child.memory.write() = Some(memory);
-        *child.image.lock() = self.image.lock().clone();
-        *child.actions.lock() = *self.actions.lock();
-        let child = Arc::new(child);
-        self.children.lock().push(child.clone());
-        ALL.write().insert(child.id, child.clone());
-        // Whoever ends everybody has looked before, or finds it (P2).
-        if of_id(1).is_none_or(|first| first.ended().is_some()) {
-            child.note_end(Ended::Signal(SIGKILL));
-        }
-        child
-    }
-
     /// Its memory, if it has some.
     pub(super) fn memory(&self) -> Option<Arc<Held>> {
         self.memory.read().clone()
@@ -307,10 +229,6 @@ impl Process {
     /// What its children used that were waited for.
     pub(super) fn children_usage(&self) -> Usage {
         *self.children_used.lock()
-    }
-    /// The number of its parent.
-    pub(super) fn parent_id(&self) -> u32 {
-        self.parent.lock().upgrade().map_or(0, |parent| parent.id)
     }
     /// The space that its threads run in.
     pub(super) fn space(&self) -> Option<SpaceId> {
@@ -353,9 +271,30 @@ impl Process {
         if path.is_empty() {
             return Err(Errno(ENOENT));
         }
+        if last == Last::Follow
+            && let Some(node) = self.named_descriptor(path)
+        {
+            return Ok(node);
+        }
         let files = world().files.read();
         let asked = |content: &Content| content.link(self.id);
         files.walk(from, path, last, &asked).map_err(|why| Errno(why.errno()))
+    }
+
+    /// What a path is that names a descriptor of its own.
+    pub(super) fn named_descriptor(&self, path: &[u8]) -> Option<NodeId> {
+        let number = match path {
+            b"/dev/stdin" => 0,
+            b"/dev/stdout" => 1,
+            b"/dev/stderr" => 2,
+            path => {
+                let own = format!("/proc/{}/fd/", self.id);
+                let heads = [&b"/dev/fd/"[..], b"/proc/self/fd/", own.as_bytes()];
+                let number = heads.iter().find_map(|head| path.strip_prefix(*head))?;
+                core::str::from_utf8(number).ok()?.parse::<u32>().ok()?
+            }
+        };
+        Some(self.descriptors.lock().get(number.into()).ok()?.opened.node)
     }
 
     /// Says how it ended, if nobody did, and has its threads look.
@@ -367,48 +306,6 @@ impl Process {
     pub(super) fn call_threads(&self) {
         let threads = self.threads.lock().clone();
         threads.into_iter().for_each(|thread| sched::wake(thread));
-        sched::wake_cpus();
-    }
-    /// What it does about a signal.
-    pub(super) fn action(&self, number: u32) -> Action {
-        self.actions.lock()[number as usize - 1]
-    }
-    /// Whether a signal would do nothing.
-    pub(super) fn ignores(&self, number: u32) -> bool {
-        match self.action(number).handler {
-            IGNORE => number != SIGKILL,
-            DEFAULT => is_harmless(number),
-            _ => false,
-        }
-    }
-    /// Sends it a signal.
-    pub(super) fn send(&self, info: Info) {
-        let number = info.number as u32;
-        let is_waited_for = || {
-            let threads = self.threads.lock();
-            threads.iter().any(|thread| thread.signals().blocked() & bit(number) != 0)
-        };
-        if self.ignores(number) && !is_waited_for() {
-            return;
-        }
-        if number == SIGKILL {
-            return self.note_end(Ended::Signal(SIGKILL));
-        }
-        self.signals.put(info);
-        self.call_threads();
-    }
-    /// Sends one of its threads a signal.
-    pub(super) fn send_to(&self, thread: &Arc<dyn Member>, info: Info) {
-        let number = info.number as u32;
-        if number == SIGKILL {
-            return self.send(info);
-        }
-        let is_blocked = thread.signals().blocked() & bit(number) != 0;
-        if self.ignores(number) && !is_blocked {
-            return;
-        }
-        thread.signals().own.put(info);
-        sched::wake(thread.clone());
         sched::wake_cpus();
     }
     /// How it ended, if it did.
@@ -457,21 +354,6 @@ impl Process {
             self.leave_children();
         }
     }
-    /// Tells its parent. That may be ending as well: what it leaves its children to looks at them
-    /// behind the change of parents, and finds that this one is gone.
-    pub(super) fn tell_parent(&self) {
-        let ended = self.ended().expect("it has ended");
-        self.is_gone.store(true, Ordering::Release);
-        self.gone.wake();
-        let parent = self.parent.lock().upgrade();
-        match parent.filter(|parent| !parent.ignores_children()) {
-            Some(parent) => {
-                parent.send(Info::of_child(self.id, ended));
-                parent.waiting.wake();
-            }
-            None => self.forget(),
-        }
-    }
     /// Lets go of its memory; where it was its parent's, that goes on.
     pub(super) fn give_memory_back(&self) {
         let memory = self.memory.write().take();
@@ -484,54 +366,6 @@ impl Process {
         self.borrows.store(false, Ordering::Release);
         self.alone.wake();
     }
-    /// Whether ended children are not waited for.
-    fn ignores_children(&self) -> bool {
-        let action = self.action(SIGCHLD);
-        action.handler == IGNORE || action.flags & u64::from(SA_NOCLDWAIT) != 0
-    }
-    /// Gives its children to the first process (P2).
-    fn leave_children(&self) {
-        let children = core::mem::take(&mut *self.children.lock());
-        let Some(first) = of_id(1) else { return };
-        for child in children {
-            *child.parent.lock() = Arc::downgrade(&first);
-            first.children.lock().push(child);
-        }
-        first.waiting.wake();
-    }
-    /// Forgets a process: it was waited for, or nobody will.
-    pub(super) fn forget(&self) {
-        ALL.write().remove(&self.id);
-        if let Some(parent) = self.parent.lock().upgrade() {
-            parent.children.lock().retain(|child| child.id != self.id);
-        }
-    }
-
-    /// Looks for a child that is meant and gone; with `Reap::Yes` one caller alone gets it. `None`
-    /// where there is no child that is meant.
-    pub(super) fn gone_child(
-        &self,
-        is_meant: impl Fn(&Process) -> bool,
-        reap: Reap,
-    ) -> Option<Option<Arc<Process>>> {
-        let found = {
-            let mut children = self.children.lock();
-            let mut meant = (0..children.len()).filter(|nth| is_meant(&children[*nth])).peekable();
-            meant.peek()?;
-            let nth = meant.find(|nth| children[*nth].is_gone());
-            nth.map(|nth| match reap {
-                Reap::Yes => children.remove(nth),
-                Reap::No => children[nth].clone(),
-            })
-        };
-        if let (Some(child), Reap::Yes) = (&found, reap) {
-            ALL.write().remove(&child.id);
-            let mut used = self.children_used.lock();
-            *used = used.and(child.usage()).and(child.children_usage());
-        }
-        Some(found)
-    }
-
     /// Permissions of a new file that asks for these.
     pub(super) fn masked(&self, mode: u32) -> u32 {
         mode & 0o7777 & !self.mask.load(Ordering::Relaxed)

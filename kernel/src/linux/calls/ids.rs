@@ -1,0 +1,83 @@
+//! Calls about numbers of processes, threads, groups, sessions and users.
+
+use super::super::process::{self, Process};
+use super::super::thread::Thread;
+use super::super::user;
+use super::Answer;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+use foliant_linux::Errno;
+use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
+
+type Six = [u64; 6];
+
+/// What is always 0 here: the user's number.
+pub(super) fn zero(_: &Arc<Thread>, _: Six) -> Answer {
+    Ok(0)
+}
+/// Real, effective and saved number of the user, or the group.
+pub(super) fn getres(_: &Arc<Thread>, [first, second, third, ..]: Six) -> Answer {
+    [first, second, third].into_iter().try_for_each(|at| user::put(at, &0u32)).map(|()| 0)
+}
+/// Nobody becomes anybody else; -1 leaves a number what it is.
+fn set_ids(ids: &[u64]) -> Answer {
+    let is_own = |id: &u64| matches!(*id as u32, 0 | u32::MAX);
+    if ids.iter().all(is_own) { Ok(0) } else { Err(Errno(EPERM)) }
+}
+pub(super) fn set_id(_: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    match id as u32 {
+        u32::MAX => Err(Errno(EINVAL)),
+        _ => set_ids(&[id]),
+    }
+}
+pub(super) fn set_two_ids(_: &Arc<Thread>, [first, second, ..]: Six) -> Answer {
+    set_ids(&[first, second])
+}
+pub(super) fn set_three_ids(_: &Arc<Thread>, [first, second, third, ..]: Six) -> Answer {
+    set_ids(&[first, second, third])
+}
+pub(super) fn setgroups(_: &Arc<Thread>, [count, ..]: Six) -> Answer {
+    if count == 0 { Ok(0) } else { Err(Errno(EPERM)) }
+}
+pub(super) fn getpid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.process.id.into())
+}
+pub(super) fn gettid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.id.into())
+}
+pub(super) fn getppid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.process.parent.lock().upgrade().map_or(0, |parent| parent.id.into()))
+}
+fn of(thread: &Arc<Thread>, id: u64) -> Result<Arc<Process>, Errno> {
+    match id as u32 {
+        0 => Ok(thread.process.clone()),
+        id => process::of_id(id).ok_or(Errno(ESRCH)),
+    }
+}
+pub(super) fn number(of: &AtomicU32) -> u64 {
+    of.load(Ordering::Relaxed).into()
+}
+pub(super) fn getpgid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    Ok(number(&of(thread, id)?.group))
+}
+pub(super) fn getpgrp(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(number(&thread.process.group))
+}
+pub(super) fn getsid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    Ok(number(&of(thread, id)?.session))
+}
+pub(super) fn setpgid(thread: &Arc<Thread>, [id, group, ..]: Six) -> Answer {
+    let process = of(thread, id)?;
+    let group = if group == 0 { process.id } else { group as u32 };
+    process.group.store(group, Ordering::Relaxed);
+    Ok(0)
+}
+pub(super) fn setsid(thread: &Arc<Thread>, _: Six) -> Answer {
+    let process = &thread.process;
+    if process.group.load(Ordering::Relaxed) == process.id && process.id != 1 {
+        return Err(Errno(EPERM));
+    }
+    process.group.store(process.id, Ordering::Relaxed);
+    process.session.store(process.id, Ordering::Relaxed);
+    Ok(process.id.into())
+}

@@ -1,0 +1,70 @@
+//! A process's memory, as its threads and those of others have it.
+//!
+//! **Invariants**
+//! - P3. It ends with the last one that holds it, and no CPU runs its space then (sched::S2).
+
+use super::super::Memory;
+use super::super::waiters::Cut;
+use crate::running::Origin;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use foliant::fault::Access;
+use foliant_linux::{Fault, Told};
+use spin::{Mutex, RwLock};
+
+/// Memory of one or two processes (P1).
+pub(in super::super) struct Held {
+    memory: RwLock<Option<Memory>>,
+    /// Descriptors of `userfaultfd` by their numbers, for faults that are told.
+    handlers: Mutex<BTreeMap<u64, Weak<dyn Handles>>>,
+}
+
+/// Who is told of faults, and whom those wait for that took them.
+pub(in super::super) trait Handles: Send + Sync {
+    /// Tells of a fault, and waits until the access may be made again.
+    fn wait(&self, told: &Told, origin: Origin) -> Result<(), Cut>;
+}
+
+impl Held {
+    pub(in super::super) fn of(memory: Memory) -> Arc<Held> {
+        let memory = RwLock::new(Some(memory));
+        Arc::new(Held { memory, handlers: Mutex::new(BTreeMap::new()) })
+    }
+    pub(in super::super) fn with<R>(&self, work: impl FnOnce(&Memory) -> R) -> R {
+        work(self.memory.read().as_ref().expect("it is there until it is dropped"))
+    }
+    pub(in super::super) fn with_alone<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> R {
+        work(self.memory.write().as_mut().expect("it is there until it is dropped"))
+    }
+}
+
+impl Held {
+    /// Handles an access that the processor refused.
+    pub(in super::super) fn fault(&self, va: u64, access: Access) -> Fault {
+        match self.with(|memory| memory.fault(va, access)) {
+            Fault::Alone => self.with_alone(|memory| memory.fault_alone(va, access)),
+            answer => answer,
+        }
+    }
+    /// Says who is told of faults by a descriptor of `userfaultfd`.
+    pub(in super::super) fn note_handler(&self, id: u64, handler: Weak<dyn Handles>) {
+        self.handlers.lock().insert(id, handler);
+    }
+    /// It is closed.
+    pub(in super::super) fn forget_handler(&self, id: u64) {
+        self.handlers.lock().remove(&id);
+    }
+    /// Tells of a fault, and waits until the access may be made again.
+    pub(in super::super) fn wait_told(&self, told: &Told, origin: Origin) -> Result<(), Cut> {
+        let handler = self.handlers.lock().get(&told.descriptor).and_then(Weak::upgrade);
+        handler.map_or(Ok(()), |handler| handler.wait(told, origin))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.get_mut().take() {
+            memory.end().expect("no CPU runs it (sched::S2)");
+        }
+    }
+}

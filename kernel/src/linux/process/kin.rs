@@ -1,0 +1,115 @@
+//! Who is whose child: processes come, end, and are waited for.
+//!
+//! **Locking**: children's lock under the list of all.
+
+use super::super::signal::{Ended, IGNORE, Info};
+use super::{ALL, Held, Process, new_id, of_id};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+use linux_raw_sys::general::{SA_NOCLDWAIT, SIGCHLD, SIGKILL};
+
+/// Whether a child that was found is taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum Reap {
+    Yes,
+    No,
+}
+
+impl Process {
+    /// A child of this one with this memory.
+    pub(in super::super) fn child(self: &Arc<Process>, memory: Arc<Held>) -> Arc<Process> {
+        let descriptors = self.descriptors.lock().clone();
+        let child = Process::new(new_id(), descriptors, self.folder(), self.limits.clone());
+        let copy = |from: &AtomicU32, to: &AtomicU32| {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        copy(&self.mask, &child.mask);
+        copy(&self.group, &child.group);
+        copy(&self.session, &child.session);
+        copy(&self.personality, &child.personality);
+        child.badness.store(self.badness.load(Ordering::Relaxed), Ordering::Relaxed);
+        *child.parent.lock() = Arc::downgrade(self);
+        *child.memory.write() = Some(memory);
+        *child.image.lock() = self.image.lock().clone();
+        *child.actions.lock() = *self.actions.lock();
+        let child = Arc::new(child);
+        self.children.lock().push(child.clone());
+        ALL.write().insert(child.id, child.clone());
+        // Whoever ends everybody has looked before, or finds it (P2).
+        if of_id(1).is_none_or(|first| first.ended().is_some()) {
+            child.note_end(Ended::Signal(SIGKILL));
+        }
+        child
+    }
+
+    /// The number of its parent.
+    pub(in super::super) fn parent_id(&self) -> u32 {
+        self.parent.lock().upgrade().map_or(0, |parent| parent.id)
+    }
+    /// Tells its parent. That may be ending as well: what it leaves its children to looks at them
+    /// behind the change of parents, and finds that this one is gone.
+    pub(in super::super) fn tell_parent(&self) {
+        let ended = self.ended().expect("it has ended");
+        self.is_gone.store(true, Ordering::Release);
+        self.gone.wake();
+        let parent = self.parent.lock().upgrade();
+        match parent.filter(|parent| !parent.ignores_children()) {
+            Some(parent) => {
+                parent.send(Info::of_child(self.id, ended));
+                parent.waiting.wake();
+            }
+            None => self.forget(),
+        }
+    }
+    /// Whether ended children are not waited for.
+    fn ignores_children(&self) -> bool {
+        let action = self.action(SIGCHLD);
+        action.handler == IGNORE || action.flags & u64::from(SA_NOCLDWAIT) != 0
+    }
+    /// Gives its children to the first process (P2).
+    pub(super) fn leave_children(&self) {
+        let children = core::mem::take(&mut *self.children.lock());
+        let Some(first) = of_id(1) else { return };
+        for child in children {
+            *child.parent.lock() = Arc::downgrade(&first);
+            first.children.lock().push(child.clone());
+            let signal = child.dies_with.load(Ordering::Relaxed);
+            if signal != 0 {
+                child.send(Info::sent(signal, 0, self.id));
+            }
+        }
+        first.waiting.wake();
+    }
+    /// Forgets a process: it was waited for, or nobody will.
+    pub(in super::super) fn forget(&self) {
+        ALL.write().remove(&self.id);
+        if let Some(parent) = self.parent.lock().upgrade() {
+            parent.children.lock().retain(|child| child.id != self.id);
+        }
+    }
+
+    /// Looks for a child that is meant and gone; with `Reap::Yes` one caller alone gets it. `None`
+    /// where there is no child that is meant.
+    pub(in super::super) fn gone_child(
+        &self,
+        is_meant: impl Fn(&Process) -> bool,
+        reap: Reap,
+    ) -> Option<Option<Arc<Process>>> {
+        let found = {
+            let mut children = self.children.lock();
+            let mut meant = (0..children.len()).filter(|nth| is_meant(&children[*nth])).peekable();
+            meant.peek()?;
+            let nth = meant.find(|nth| children[*nth].is_gone());
+            nth.map(|nth| match reap {
+                Reap::Yes => children.remove(nth),
+                Reap::No => children[nth].clone(),
+            })
+        };
+        if let (Some(child), Reap::Yes) = (&found, reap) {
+            ALL.write().remove(&child.id);
+            let mut used = self.children_used.lock();
+            *used = used.and(child.usage()).and(child.children_usage());
+        }
+        Some(found)
+    }
+}
