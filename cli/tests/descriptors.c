@@ -21,6 +21,7 @@
 #include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -428,6 +429,54 @@ static void counters(void)
 	close(file);
 	close(one);
 	close(epoll);
+}
+
+static void read_signals(void)
+{
+	struct signalfd_siginfo told[3];
+	sigset_t set;
+	int file, epoll = epoll_create1(0);
+
+	puts("-- signalfd");
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, 0);
+	SAY(signalfd(-1, &set, 3));
+	SAY(signalfd(0, &set, 0));
+	file = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+	ctl(epoll, EPOLL_CTL_ADD, file, EPOLLIN, 1);
+	SAY(read(file, told, sizeof(told)));
+	SAY(read(file, told, 100));
+	SAY(write(file, told, 128));
+	kill(getpid(), SIGUSR1);
+	printf("%x\n", poll_one(file, POLLIN | POLLOUT, 0));
+	say_events(epoll, 8);
+	SAY(read(file, told, sizeof(told)));
+	printf("%d %d %d\n", told[0].ssi_signo, told[0].ssi_pid == (unsigned)getpid(), told[0].ssi_code);
+	say_events(epoll, 8);
+	fcntl(file, F_SETFL, 0);
+	if (!fork()) {
+		pause_ms(20);
+		_exit(5);
+	}
+	SAY(read(file, told, sizeof(told)));
+	printf("%d %d\n", told[0].ssi_signo, told[0].ssi_status);
+	wait(0);
+	if (!fork()) {
+		pause_ms(20);
+		kill(getppid(), SIGUSR1);
+		_exit(0);
+	}
+	SAY(epoll_wait(epoll, (struct epoll_event *)room, 1, -1));
+	wait(0);
+	SAY(read(file, told, sizeof(told)) > 0);
+	close(file);
+	close(epoll);
+	while (waitpid(-1, 0, WNOHANG) > 0)
+		;
+	signal(SIGUSR1, SIG_IGN);
+	sigprocmask(SIG_UNBLOCK, &set, 0);
 }
 
 static void clocks(void)
@@ -1152,6 +1201,7 @@ int main(int count, char **words)
 	polls();
 	epolls();
 	counters();
+	read_signals();
 	clocks();
 	signalling();
 	pairs(SOCK_STREAM);

@@ -27,6 +27,7 @@
 //! | `names` | names of files that the kernel makes |
 //! | `random` | bytes that nobody foresees |
 //! | `signal` | what is told of signals, and what waits |
+//! | `signalfd` | signals that are read |
 //! | `sockets` | sockets of this machine |
 //! | `streams` | the lines to whoever started the program |
 //! | `texts` | files of `/proc` and `/sys` |
@@ -70,6 +71,7 @@ mod queue;
 mod random;
 mod sched;
 mod signal;
+mod signalfd;
 mod sockets;
 mod streams;
 mod texts;

@@ -14,6 +14,7 @@
 //! another one, but children's under the list of all.
 
 use super::content::Content;
+use super::events::Events;
 use super::opened::Descriptors;
 use super::sched::{self, Runs};
 use super::signal::{
@@ -81,6 +82,8 @@ pub(super) struct Process {
     pub(super) actions: Mutex<[Action; SIGNALS as usize]>,
     /// Signals for any of its threads.
     pub(super) signals: Waiting,
+    /// Who waits for signals to read.
+    pub(super) signalled: Arc<Waiters>,
     /// Timers that signal it.
     pub(super) timers: Timers,
     /// Group and session.
@@ -166,6 +169,7 @@ impl Process {
             image: Mutex::new(Image::default()),
             actions: Mutex::new([Action::default(); SIGNALS as usize]),
             signals: Waiting::new(),
+            signalled: Arc::new(Waiters::new()),
             timers: Timers::new(),
             group: AtomicU32::new(id),
             session: AtomicU32::new(id),
@@ -317,6 +321,7 @@ impl Process {
         }
         self.signals.put(info);
         self.call_threads();
+        self.signalled.wake_for(Events::IN);
     }
     /// Sends one of its threads a signal.
     pub(super) fn send_to(&self, thread: &Arc<dyn Member>, info: Info) {
@@ -331,6 +336,7 @@ impl Process {
         thread.signals().own.put(info);
         sched::wake(thread.clone());
         sched::wake_cpus();
+        self.signalled.wake_for(Events::IN);
     }
     /// How it ended, if it did.
     pub(super) fn ended(&self) -> Option<Ended> {
