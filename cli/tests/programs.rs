@@ -228,8 +228,22 @@ fn nothing_that_programs_ask_for_ends_the_kernel() {
 fn descriptors_wait_as_on_the_host() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "descriptors") else { return };
+    let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();
+    let words: &[&str] = if has_six { &["six"] } else { &[] };
     for cpus in ["1", "2"] {
-        same(&["--cpus", cpus], &program, &[], b"");
+        same(&["--cpus", cpus], &program, words, b"");
+    }
+}
+
+#[test]
+fn who_takes_all_that_waits_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "greedy") else { return };
+    for memory in ["48m", "128m"] {
+        let words = ["--cpus", "2", "--memory", memory].map(OsStr::new);
+        let ran = boot(folder.path(), &words, &[program.as_os_str()], b"");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(code(&ran), 0, "{}{said}", String::from_utf8_lossy(&ran.stdout));
     }
 }
 
@@ -254,7 +268,7 @@ fn a_server_serves_over_sockets_and_saves_in_a_fork() {
         $ask dbsize
         $ask shutdown nosave
         wait $!; echo "ended $?"
-        ls
+        ls dump.rdb
     "#;
     let paths = [&server, &client, &benchmark].map(|path| path.to_str().unwrap());
     let with = paths.iter().flat_map(|path| ["--with", path]);

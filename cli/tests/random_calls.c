@@ -58,7 +58,7 @@ static const int usual[] = {
 	SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_symlink, SYS_readlink, SYS_unlink, SYS_newfstatat, SYS_statx, SYS_clone, SYS_fork,
 	SYS_vfork, SYS_execve, SYS_wait4, SYS_waitid, SYS_futex, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigsuspend,
 	SYS_rt_sigtimedwait, SYS_sigaltstack, SYS_sched_setaffinity, SYS_set_robust_list, SYS_set_tid_address, SYS_arch_prctl, SYS_select,
-	SYS_pselect6, SYS_eventfd2, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_wait, SYS_epoll_pwait, SYS_timerfd_create, SYS_timerfd_settime,
+	SYS_pselect6, SYS_eventfd2, SYS_signalfd4, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_wait, SYS_epoll_pwait, SYS_timerfd_create, SYS_timerfd_settime,
 	SYS_timerfd_gettime, SYS_alarm, SYS_setitimer, SYS_getitimer, SYS_timer_create, SYS_timer_settime, SYS_timer_gettime,
 	SYS_timer_getoverrun, SYS_timer_delete, SYS_socket, SYS_socketpair, SYS_bind, SYS_listen, SYS_accept4, SYS_connect, SYS_shutdown,
 	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt, SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg,

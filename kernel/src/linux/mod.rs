@@ -36,6 +36,7 @@
 //! | `remote` | bytes of another process |
 //! | `segments` | segments of System V |
 //! | `signal` | what is told of signals, and what waits |
+//! | `signalfd` | signals that are read |
 //! | `sockets` | sockets of this machine |
 //! | `streams` | the lines to whoever started the program |
 //! | `texts` | files of `/proc` and `/sys` |
@@ -92,6 +93,7 @@ mod remote;
 mod sched;
 mod segments;
 mod signal;
+mod signalfd;
 mod sockets;
 mod streams;
 mod texts;

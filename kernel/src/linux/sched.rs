@@ -24,6 +24,7 @@
 #![allow(unsafe_code)]
 
 use super::clock;
+use super::signal::Info;
 use super::turns::{Turns, Wishes};
 use crate::memory::{CPUS_MAX, manager};
 use crate::{apic, cpu, port, smp};
@@ -100,6 +101,10 @@ pub(super) trait Runs: Send + Sync {
     fn is_over(&self) -> bool;
     /// Whether a wait of it ends early.
     fn is_interrupted(&self) -> bool;
+    /// Whether a signal of a set waits for it.
+    fn has_signal(&self, of: u64) -> bool;
+    /// Takes one of them.
+    fn take_signal(&self, of: u64) -> Option<Info>;
 }
 
 /// What happens at a time, without a thread of its own.

@@ -88,6 +88,10 @@ impl Info {
         info.more[1] = word;
         info
     }
+    /// How it came.
+    pub(super) fn code(&self) -> i32 {
+        self.code
+    }
     /// Whether a timer that a process made sends it.
     pub(super) fn is_timers(&self) -> bool {
         self.code == SI_TIMER

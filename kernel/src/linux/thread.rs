@@ -8,6 +8,7 @@
 //! - T1. The CPU that runs a thread alone looks at its registers.
 #![allow(unsafe_code)]
 
+use super::events::Events;
 use super::process::{Member, Process};
 use super::sched::{Runs, STACK, Scheduled};
 use super::signal::{Info, Pending, SIGNALS, bit};
@@ -249,6 +250,12 @@ impl Runs for Thread {
         let does = |number: &u32| due & bit(*number) != 0 && !self.process.ignores(*number);
         self.is_over() || due != 0 && (1..=SIGNALS).any(|number| does(&number))
     }
+    fn has_signal(&self, of: u64) -> bool {
+        (self.signals.own.set() | self.process.signals.set()) & of != 0
+    }
+    fn take_signal(&self, of: u64) -> Option<Info> {
+        self.signals.own.take(of).or_else(|| self.process.signals.take(of))
+    }
 }
 
 impl Member for Thread {
@@ -280,6 +287,7 @@ impl Target for Thread {
     fn tell(&self, info: Info) {
         self.signals.own.put(info);
         self.process.call_threads();
+        self.process.signalled.wake_for(Events::IN);
     }
 }
 

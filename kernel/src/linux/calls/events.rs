@@ -4,6 +4,7 @@ use super::super::channel::Channel;
 use super::super::epoll::{Change, Epoll, Interest};
 use super::super::eventfd::{EventFile, Takes};
 use super::super::opened::{Descriptor, Opened};
+use super::super::signalfd::SignalFile;
 use super::super::thread::Thread;
 use super::super::timerfd::TimerFile;
 use super::super::user;
@@ -55,6 +56,24 @@ pub(super) fn eventfd2(thread: &Arc<Thread>, [count, flags, ..]: Six) -> Answer 
     }
     let takes = if flags & EFD_SEMAPHORE != 0 { Takes::One } else { Takes::All };
     add(thread, EventFile::new(u64::from(count as u32), takes), MODE, flags)
+}
+
+pub(super) fn signalfd(thread: &Arc<Thread>, [number, set, size, ..]: Six) -> Answer {
+    signalfd4(thread, [number, set, size, 0, 0, 0])
+}
+pub(super) fn signalfd4(thread: &Arc<Thread>, [number, set, size, flags, ..]: Six) -> Answer {
+    let flags = flags as u32;
+    if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 || size != 8 {
+        return Err(OTHER);
+    }
+    let set: u64 = user::get(set)?;
+    if number as i32 == -1 {
+        let file = SignalFile::new(set, thread.process.signalled.clone());
+        return add(thread, file, MODE, flags);
+    }
+    let opened = opened(thread, number)?;
+    as_channel::<SignalFile>(&opened).ok_or(OTHER)?.set(set);
+    Ok(u64::from(number as u32))
 }
 
 pub(super) fn timerfd_create(thread: &Arc<Thread>, [clock, flags, ..]: Six) -> Answer {

@@ -130,6 +130,8 @@ fn find(number: u32) -> Option<Call> {
         __NR_epoll_wait => events::epoll_wait,
         __NR_eventfd => events::eventfd,
         __NR_eventfd2 => events::eventfd2,
+        __NR_signalfd => events::signalfd,
+        __NR_signalfd4 => events::signalfd4,
         __NR_timerfd_create => events::timerfd_create,
         __NR_timerfd_gettime => events::timerfd_gettime,
         __NR_timerfd_settime => events::timerfd_settime,
@@ -354,6 +356,8 @@ fn makes(number: u32) -> bool {
             | __NR_sendmmsg
             | __NR_sendmsg
             | __NR_sendto
+            | __NR_signalfd
+            | __NR_signalfd4
             | __NR_socket
             | __NR_socketpair
             | __NR_shmget

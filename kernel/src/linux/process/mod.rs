@@ -67,6 +67,8 @@ pub(super) struct Process {
     pub(super) actions: Mutex<[Action; SIGNALS as usize]>,
     /// Signals for any of its threads.
     pub(super) signals: Waiting,
+    /// Who waits for signals to read.
+    pub(super) signalled: Arc<Waiters>,
     /// Timers that signal it.
     pub(super) timers: Timers,
     /// Group and session.
@@ -170,6 +172,7 @@ impl Process {
             image: Mutex::new(Image::default()),
             actions: Mutex::new([Action::default(); SIGNALS as usize]),
             signals: Waiting::new(),
+            signalled: Arc::new(Waiters::new()),
             timers: Timers::new(),
             group: AtomicU32::new(id),
             session: AtomicU32::new(id),

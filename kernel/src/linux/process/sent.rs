@@ -1,5 +1,6 @@
 //! Signals that a process is sent.
 
+use super::super::events::Events;
 use super::super::sched;
 use super::super::signal::{Action, DEFAULT, Ended, IGNORE, Info, bit, is_harmless};
 use super::{Member, Process};
@@ -34,6 +35,7 @@ impl Process {
         }
         self.signals.put(info);
         self.call_threads();
+        self.signalled.wake_for(Events::IN);
     }
     /// Sends one of its threads a signal.
     pub(in super::super) fn send_to(&self, thread: &Arc<dyn Member>, info: Info) {
@@ -48,5 +50,6 @@ impl Process {
         thread.signals().own.put(info);
         sched::wake(thread.clone());
         sched::wake_cpus();
+        self.signalled.wake_for(Events::IN);
     }
 }
