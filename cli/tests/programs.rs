@@ -364,9 +364,9 @@ fn stressors_of_memory_find_what_they_wrote() {
     let Some(stress) = installed("stress-ng") else { return };
     let folder = TempDir::new().unwrap();
     let stressors = "--vm 1 --vm-ops 100 --vm-bytes 4M --mmap 1 --mmap-ops 10 --mmap-bytes 2M
-        --mremap 1 --mremap-ops 10 --mremap-bytes 2M --madvise 1 --madvise-ops 5
+        --mremap 1 --mremap-ops 10 --mremap-bytes 2M
         --fork 1 --fork-ops 50 --brk 1 --brk-ops 300 --mlock 1 --mlock-ops 100
-        --shm 1 --shm-ops 5 --shm-bytes 1M --shm-sysv 1 --shm-sysv-ops 5
+        --shm-sysv 1 --shm-sysv-ops 5
         --memfd 1 --memfd-ops 5 --memfd-bytes 2M --tlb-shootdown 1 --tlb-shootdown-ops 10
         --mmapfork 1 --mmapfork-ops 1 --userfaultfd 1 --userfaultfd-ops 10
         --userfaultfd-bytes 1M --msync 1 --msync-ops 5 --msync-bytes 1M

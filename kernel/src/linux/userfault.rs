@@ -37,7 +37,7 @@ use foliant_linux::{Answer, Errno, Told, Userfaultfd};
 use foliant_units::{Va, VaRange};
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ESRCH};
 use linux_raw_sys::general::{
-    O_NONBLOCK, UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api, uffdio_copy, uffdio_range,
+    UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api, uffdio_copy, uffdio_range,
     uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 use linux_raw_sys::ioctl::{
@@ -60,7 +60,6 @@ pub(super) struct Shared {
     memory: Weak<Held>,
     id: u64,
     is_for_programs: bool,
-    waits: Waits,
     /// What the memory keeps of it; none when it is closed.
     fd: Mutex<Option<Userfaultfd>>,
     queue: Mutex<Queue>,
@@ -101,7 +100,6 @@ impl Userfault {
             memory: Arc::downgrade(memory),
             id: fd.id(),
             is_for_programs: flags & UFFD_USER_MODE_ONLY != 0,
-            waits: if flags & O_NONBLOCK != 0 { Waits::No } else { Waits::Yes },
             fd: Mutex::new(Some(fd)),
             queue: Mutex::new(Queue::default()),
             readers: Waiters::new(),
@@ -287,9 +285,6 @@ impl Channel for Userfault {
         Err(Errno(EINVAL))
     }
     fn events(&self) -> Events {
-        if self.waits == Waits::Yes {
-            return Events::ERROR; // as Linux: a read might wait in spite of it
-        }
         Events::IN.when(self.queue.lock().faults.iter().any(|taken| !taken.is_read))
     }
     fn waiters(&self) -> &Waiters {
