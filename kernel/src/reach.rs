@@ -8,8 +8,8 @@
 //! **Invariants**
 //! - R1. The instruction that may fault is the first of its naked function, and a fault there that
 //!   nobody serves goes on behind it: RDI says how far it came.
-//! - R2. A process's memory is not locked around a copy: its faults take that lock. A copy for which
-//!   no fault is served (`get_present`, `put_present`) may be made under it.
+//! - R2. A process's memory is not locked around a copy: its faults take that lock. A copy for
+//!   which no fault is served (`get_present`, `put_present`) may be made under it.
 #![allow(unsafe_code)]
 
 use crate::cpu;

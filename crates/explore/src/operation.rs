@@ -162,6 +162,8 @@ operations! {
     CollapseSmall,
     /// A scanner looks for such pages.
     CollapseScan,
+    /// The leaf of 2 MiB over an address becomes base entries.
+    CutLeaf,
     /// All of memory is compacted.
     Compact,
     /// Memory is compacted if a fault wanted it.
@@ -655,6 +657,7 @@ impl<P: Paging> Scene<P> {
             Op::CollapseScan => {
                 mm.collapse_scan(id, Va::new(BASE), 2, CollapseLimits::NONE);
             }
+            Op::CutLeaf => any(mm.cut(id, at(1))),
             Op::Compact => any(mm.compact(&CompactRequest::ALL, &mut [])),
             Op::CompactLater => any(mm.compact_background(Effort::FAULT)),
             Op::Keep => self.on_frame(|frame| self.keep(frame)),
@@ -924,6 +927,18 @@ impl<P: Paging> Scene<P> {
                     engine::fail(&format!("the area at {va:?} is {found:?}"));
                 }
                 let _ = mm.area_at_or_after(id, va);
+                let mut some = [None; 3];
+                let count = mm.areas_at_or_after(id, va, &mut some);
+                let some = || some[..count].iter().flatten();
+                let is_in_order =
+                    some().zip(some().skip(1)).all(|(a, b)| a.range.end() <= b.range.start());
+                if !is_in_order
+                    || some().count() != count
+                    || some().any(|area| area.range.end() <= va)
+                {
+                    let some: Vec<_> = some().map(|area| area.range).collect();
+                    engine::fail(&format!("the areas from {va:?} on are {some:?}"));
+                }
             }
             Op::ChangeTree => self.change_tree(),
             Op::Look => self.look(),

@@ -5,8 +5,8 @@
 //! whole 2 MiB without a file is placed at a multiple of 2 MiB where the program names no address,
 //! so that 2 MiB folios fit into it.
 //!
-//! The search goes over all areas: the manager knows the largest gap below each node of its map, and
-//! has no call that asks for one below an address.
+//! The search goes over all areas: the manager knows the largest gap below each node of its map,
+//! and has no call that asks for one below an address.
 
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned};

@@ -10,11 +10,11 @@
 //!
 //! **Invariants**
 //! - W1. A descriptor does not keep the memory that it is of: what has ended answers ESRCH.
-//! - W2. A thread that took a fault waits until a range with its address is woken, the descriptor is
-//!   closed, or a signal comes, and makes the access again in any case. In the middle of a copy of
-//!   the kernel's nothing but the process's end counts as a signal.
-//! - W3. The source of a copy is looked at under the lock of memory only as far as it is there; what
-//!   is not is touched without it, and the request goes on.
+//! - W2. A thread that took a fault waits until a range with its address is woken, the descriptor
+//!   is closed, or a signal comes, and makes the access again in any case. In the middle of a copy
+//!   of the kernel's nothing but the process's end counts as a signal.
+//! - W3. The source of a copy is looked at under the lock of memory only as far as it is there;
+//!   what is not is touched without it, and the request goes on.
 //!
 //! **Locking**: the queue's lock for a few instructions. The memory's lock is never taken under it.
 

@@ -13,7 +13,7 @@
 //! **Invariants**
 //! - M1. The program's own instructions are those that Foliant's kernel counted in ring 3; on Linux
 //!   they are taken to be the same, so what is left is the kernel's. The processor has nothing that
-//!   one of the kernels does not keep for programs ([`CPU`]), so both run the same code.
+//!   one of the kernels does not keep for programs (`qemu::COUNTED`), so both run the same code.
 //! - M2. What the program said, and how it ended, is the same on all kernels at all sizes, or that
 //!   is told, and the exit code is 1.
 //!
@@ -41,9 +41,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-/// The processor: without what Foliant's kernel does not keep for programs, and without strings
-/// that are moved by one instruction, of which the clock counts each byte.
-pub(super) const CPU: &str = "max,xsave=off,erms=off,fsrm=off";
 /// What Linux is told beside: to place everything as Foliant's kernel does, and to leave out what
 /// that has not.
 const LINUX: &str = "console=ttyS0 quiet panic=-1 nokaslr norandmaps no5lvl tsc=reliable \

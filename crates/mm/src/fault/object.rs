@@ -40,9 +40,9 @@
 //!   another program may at any time.
 //!
 //! **Locking.** As for other faults; the object's tables are read without a lock, but for a huge
-//! page, which is nobody's to pin, and for what comes with a page: behind the lock of the table that
-//! gets the entries, that of the object's table is held for a few words. Nobody takes the two the
-//! other way round.
+//! page, which is nobody's to pin, and for what comes with a page: behind the lock of the table
+//! that gets the entries, that of the object's table is held for a few words. Nobody takes the two
+//! the other way round.
 
 use super::{Access, Fault, Filling, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
@@ -65,7 +65,7 @@ const AROUND: Order = Order::new(4).expect("64 KiB");
 /// Pages of an object that lie side by side in one of its tables, 64 KiB of them at most: no more
 /// are published under one hold of a lock.
 #[derive(Clone, Copy)]
-struct Run {
+struct Neighbours {
     /// Of the table.
     level: Level,
     pages: u64,
@@ -314,7 +314,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
     /// How many pages from `first` on and before `end` the object has side by side in one of its
     /// tables, where nothing is mapped yet.
-    fn neighbours(&self, found: &Found, attached: Attachment<'_>, (first, end): (Va, Va)) -> Run {
+    fn neighbours(
+        &self,
+        found: &Found,
+        attached: Attachment<'_>,
+        (first, end): (Va, Va),
+    ) -> Neighbours {
         let object: &Space = record(self.stock.machine, attached.object().pa());
         let tables = object.tables(self.stock);
         let at = place(attached, first);
@@ -338,7 +343,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             _ => false,
         };
         let is_had = |nth: &u64| is_shown(*nth) && (is_all_free || is_free(*nth, 1));
-        Run { level, pages: (0..most).take_while(is_had).count() as u64 }
+        Neighbours { level, pages: (0..most).take_while(is_had).count() as u64 }
     }
     /// Publishes entries of so many pages of an object from `first` on; where some of them are
     /// broken, says how many come before.
@@ -347,7 +352,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         area: &Area,
         attached: Attachment<'_>,
         first: Va,
-        run: Run,
+        run: Neighbours,
     ) -> Result<(), u64> {
         let me = self.stock.machine.me();
         if run.pages == 0 || self.space.charge(me, run.pages).is_err() {
@@ -380,7 +385,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         &self,
         at: Va,
         attached: Attachment<'_>,
-        run: Run,
+        run: Neighbours,
     ) -> Result<[Frame; AROUND.pages().get() as usize], u64> {
         let stock = self.stock;
         let object: &Space = record(stock.machine, attached.object().pa());

@@ -22,19 +22,19 @@ fn words<M: Machine>(machine: &M, frame: Frame) -> &[AtomicU64] {
     unsafe { core::slice::from_raw_parts(first.as_ptr(), FRAME_BYTES as usize / WORD) }
 }
 
-/// A stretch of the bytes of a page: a part of a word, whole words, and a part of a word.
+/// Where bytes of a page lie: a part of a word, whole words, and a part of a word.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Stretch {
-    /// Which word, and which bytes of it; empty where the stretch begins with a whole one.
+struct Lanes {
+    /// Which word, and which bytes of it; empty where they begin with a whole one.
     head: (usize, Range<usize>),
     whole: Range<usize>,
     /// As the head, from the word's first byte on.
     tail: (usize, Range<usize>),
 }
 
-impl Stretch {
-    /// That of so many bytes from `at` on, up to the page's end.
-    fn of(at: Bytes, bytes: usize) -> Stretch {
+impl Lanes {
+    /// Those of so many bytes from `at` on, up to the page's end.
+    fn of(at: Bytes, bytes: usize) -> Lanes {
         let at = at.get().min(FRAME_BYTES) as usize;
         let end = at.saturating_add(bytes).min(FRAME_BYTES as usize);
         let lane = at % WORD;
@@ -42,31 +42,31 @@ impl Stretch {
         let head = if lane == 0 { 0..0 } else { lane..lane + (first - at) };
         let whole = at.div_ceil(WORD)..(end / WORD).max(at.div_ceil(WORD));
         let tail = end.saturating_sub(whole.end * WORD);
-        Stretch { head: (at / WORD, head), tail: (whole.end, 0..tail), whole }
+        Lanes { head: (at / WORD, head), tail: (whole.end, 0..tail), whole }
     }
 }
 
 /// Reads bytes of a page from `at` on into `into`, up to the page's end.
 pub(crate) fn read<M: Machine>(machine: &M, frame: Frame, at: Bytes, into: &mut [u8]) {
-    let (words, stretch) = (words(machine, frame), Stretch::of(at, into.len()));
+    let (words, lanes) = (words(machine, frame), Lanes::of(at, into.len()));
     let part = |(word, bytes): &(usize, Range<usize>), to: &mut [u8]| {
         if !bytes.is_empty() {
             to.copy_from_slice(&words[*word].load(Ordering::Relaxed).to_ne_bytes()[bytes.clone()]);
         }
     };
-    let (head, rest) = into.split_at_mut(stretch.head.1.len());
-    part(&stretch.head, head);
-    let (whole, rest) = rest.split_at_mut(stretch.whole.len() * WORD);
-    let from = &words[stretch.whole];
+    let (head, rest) = into.split_at_mut(lanes.head.1.len());
+    part(&lanes.head, head);
+    let (whole, rest) = rest.split_at_mut(lanes.whole.len() * WORD);
+    let from = &words[lanes.whole];
     for (to, from) in whole.as_chunks_mut().0.iter_mut().zip(from) {
         *to = from.load(Ordering::Relaxed).to_ne_bytes();
     }
-    part(&stretch.tail, &mut rest[..stretch.tail.1.len()]);
+    part(&lanes.tail, &mut rest[..lanes.tail.1.len()]);
 }
 
 /// Writes `bytes` to a page from `at` on, up to the page's end.
 pub(crate) fn write<M: Machine>(machine: &M, frame: Frame, at: Bytes, bytes: &[u8]) {
-    let (words, stretch) = (words(machine, frame), Stretch::of(at, bytes.len()));
+    let (words, lanes) = (words(machine, frame), Lanes::of(at, bytes.len()));
     let part = |(word, bytes): &(usize, Range<usize>), new: &[u8]| {
         if bytes.is_empty() {
             return;
@@ -79,14 +79,14 @@ pub(crate) fn write<M: Machine>(machine: &M, frame: Frame, at: Bytes, bytes: &[u
         let done = words[*word].fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);
         debug_assert!(done.is_ok(), "it is put in any case");
     };
-    let (head, rest) = bytes.split_at(stretch.head.1.len());
-    part(&stretch.head, head);
-    let (whole, rest) = rest.split_at(stretch.whole.len() * WORD);
-    let to = &words[stretch.whole];
+    let (head, rest) = bytes.split_at(lanes.head.1.len());
+    part(&lanes.head, head);
+    let (whole, rest) = rest.split_at(lanes.whole.len() * WORD);
+    let to = &words[lanes.whole];
     for (from, to) in whole.as_chunks().0.iter().zip(to) {
         to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
     }
-    part(&stretch.tail, &rest[..stretch.tail.1.len()]);
+    part(&lanes.tail, &rest[..lanes.tail.1.len()]);
 }
 
 #[cfg(test)]
@@ -105,13 +105,13 @@ mod tests {
             (4096, 1, (512, 0..0), 512..512, (512, 0..0)),
             (u64::MAX, usize::MAX, (512, 0..0), 512..512, (512, 0..0)),
         ] {
-            let wanted = Stretch { head, whole, tail };
-            assert_eq!(Stretch::of(Bytes::new(at), bytes), wanted, "{bytes} from {at}");
+            let wanted = Lanes { head, whole, tail };
+            assert_eq!(Lanes::of(Bytes::new(at), bytes), wanted, "{bytes} from {at}");
         }
         // Every byte is of one part.
         for at in 4070..4096usize {
             for bytes in 0..40 {
-                let it = Stretch::of(Bytes::new(at as u64), bytes);
+                let it = Lanes::of(Bytes::new(at as u64), bytes);
                 let count = it.head.1.len() + it.whole.len() * WORD + it.tail.1.len();
                 assert_eq!(count, bytes.min(4096 - at), "{bytes} from {at}: {it:?}");
             }

@@ -1,8 +1,8 @@
 //! Names that lead to an end: those that are no file's, and ports.
 //!
 //! **Invariants**
-//! - K4. A name leads to one end, or to one for each of the machine's addresses. It is free when its
-//!   socket is closed.
+//! - K4. A name leads to one end, or to one for each of the machine's addresses. It is free when
+//!   its socket is closed.
 
 use super::address::{Address, Host};
 use super::end::{End, Kind};
