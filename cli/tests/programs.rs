@@ -58,7 +58,15 @@ fn same(words: &[&str], program: &Path, arguments: &[&str], input: &[u8]) -> Out
     let said = String::from_utf8_lossy(&ours.stderr);
     assert_eq!(code(&ours), code(&host), "{said}");
     let (out, expect) = (&ours.stdout, &host.stdout);
-    assert!(out == expect, "{:?}\n{said}", String::from_utf8_lossy(out));
+    let lines = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
+    let [mut out_lines, mut expected]: [Vec<String>; 2] = [lines(out), lines(expect)];
+    let alike = out_lines.iter().zip(&expected).take_while(|(one, other)| one == other).count();
+    let [from, to] = [alike.saturating_sub(3), alike + 3];
+    [&mut out_lines, &mut expected].into_iter().for_each(|lines| {
+        lines.truncate(to);
+        lines.drain(..from.min(lines.len()));
+    });
+    assert!(out == expect, "line {alike}: {out_lines:#?} for {expected:#?}\n{said}");
     ours
 }
 

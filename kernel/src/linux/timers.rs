@@ -33,6 +33,8 @@ pub(super) struct Ticking {
     info: Option<Info>,
     /// How often its time came while its signal waited.
     overrun: AtomicU64,
+    /// The same of the signal before, which was taken.
+    before: AtomicU64,
 }
 
 impl Ticking {
@@ -43,12 +45,21 @@ impl Ticking {
             target,
             info,
             overrun: AtomicU64::new(0),
+            before: AtomicU64::new(0),
         })
     }
-    /// How often its time came while its last signal waited.
+    /// How often its time came while the last signal of it waited that was taken.
     pub(super) fn overrun(&self) -> u32 {
-        self.overrun.load(Ordering::Relaxed).min(i32::MAX as u64) as u32
+        let number = self.info.map(|info| info.number as u32);
+        let waits = |target: Arc<dyn Target>| number.is_some_and(|number| target.has(number));
+        let is_next = self.target.upgrade().is_some_and(waits);
+        counted(if is_next { &self.before } else { &self.overrun })
     }
+}
+
+/// A count as Linux tells it.
+fn counted(count: &AtomicU64) -> u32 {
+    count.load(Ordering::Relaxed).min(i32::MAX as u64) as u32
 }
 
 impl Expires for Ticking {
@@ -57,10 +68,11 @@ impl Expires for Ticking {
         if target.has(info.number as u32) {
             self.overrun.fetch_add(times, Ordering::Relaxed);
         } else {
-            self.overrun.store(times - 1, Ordering::Relaxed);
+            let before = self.overrun.swap(times - 1, Ordering::Relaxed);
+            self.before.store(before, Ordering::Relaxed);
         }
         if info.is_timers() {
-            info.set_overrun(self.overrun());
+            info.set_overrun(counted(&self.overrun));
         }
         target.tell(info);
     }
