@@ -99,11 +99,9 @@ pub(crate) fn mount() -> Result<(), Box<dyn Error>> {
         ("proc", "/proc", "/proc/self"),
         ("sysfs", "/sys", "/sys/kernel"),
         ("devtmpfs", "/dev", "/dev/null"),
-        ("tmpfs", "/tmp", ""),
     ];
-    // Foliant's kernel has all of it, and everything else lies in memory as well.
-    let is_there = Path::new("/proc/self").exists();
-    for (kind, at, _) in all.iter().filter(|(.., has)| !is_there && !Path::new(has).exists()) {
+    // Foliant's kernel has all of it. What is packed lies in memory, in `/tmp` as well.
+    for (kind, at, _) in all.iter().filter(|(.., has)| !Path::new(has).exists()) {
         mount_one(Some(*kind), *at, Some(*kind), MsFlags::empty(), None::<&str>)
             .map_err(|why| format!("{kind} is not mounted at {at}: {why}"))?;
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   round size=65536 nth=0 ticks=123 user=100 faults=4 peak=8192 shootdowns=0 exit=0 length=5 output=1f
+//!   said a word of a program that failed
 //!   made size=65536 of=65536 folios=12
 //! ```
 //!
@@ -26,6 +27,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 
+/// So many lines of a program that failed are shown.
+const SHOWN: usize = 5;
 /// Where the program's words go.
 const SAID: &str = "/tmp/foliant-said";
 
@@ -62,6 +65,10 @@ fn one(asked: &Round, nth: u32) -> Result<(), Box<dyn Error>> {
         None => format!("exit={}", status.code().unwrap_or_default()),
     };
     let text = fs::read(SAID)?;
+    if nth == 0 && !status.success() {
+        let lines = String::from_utf8_lossy(&text);
+        lines.lines().take(SHOWN).for_each(|line| println!("said {line}"));
+    }
     let mut hash = DefaultHasher::new();
     hash.write(&text);
     println!(

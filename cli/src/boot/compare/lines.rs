@@ -37,13 +37,15 @@ pub(super) struct Measured {
     pub(super) rounds: BTreeMap<u64, Vec<Round>>,
     /// Folios that faults made: at this size, of that size, so many.
     pub(super) folios: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// What the program said where it failed, the first lines.
+    pub(super) said: Vec<String>,
     is_whole: bool,
 }
 
 impl Measured {
     pub(super) fn of(name: &str) -> Measured {
         let (rounds, folios) = (BTreeMap::new(), BTreeMap::new());
-        Measured { name: name.to_owned(), rounds, folios, is_whole: false }
+        Measured { name: name.to_owned(), rounds, folios, said: Vec::new(), is_whole: false }
     }
     /// Reads a line; says whether it was one of ours.
     pub(super) fn read(&mut self, line: &str) -> Done<bool> {
@@ -77,6 +79,8 @@ impl Measured {
                 let count = words.number("folios")?;
                 self.folios.entry(size).or_default().insert(of, count);
             }
+            "said" if !self.said.iter().any(|line| line == rest) => self.said.push(rest.to_owned()),
+            "said" => {}
             "init" => {
                 return Err(Failure::new(format_args!(
                     "{} cannot measure the program: {}",
@@ -152,6 +156,8 @@ pub(super) mod tests {
         assert_eq!((one.instructions, one.own, one.faults), (10_000, 4000, 7));
         assert_eq!((one.peak, one.shootdowns), (Bytes::new(8192), 1));
         assert_eq!((one.end.how.as_str(), two.end.how.as_str()), ("exit=3", "signal=9"));
+        let failed = measured("Linux", &["said no", "said never", "said no"]);
+        assert_eq!(failed.said, ["no", "never"]);
         assert!(measured("Linux", &["measured"]).is_whole());
     }
 

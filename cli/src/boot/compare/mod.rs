@@ -144,6 +144,12 @@ fn measured(
     spinner.finish_and_clear();
     let ended = ended?;
     if measured.is_whole() {
+        for line in &measured.said {
+            tell(format_args!(
+                "foliant: on {name} the program fails and says: {}",
+                shown::shown(line)
+            ));
+        }
         return Ok(measured);
     }
     last.iter().for_each(tell);
