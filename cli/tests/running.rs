@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/daemon.c");
@@ -88,6 +89,13 @@ fn told(output: &Output) -> Result<Value, String> {
     Ok(serde_json::from_slice(&output.stdout).unwrap())
 }
 
+/// Recorders beside each other keep each other from the CPU: what they note comes late then, and
+/// without its mapping.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs a recorder to its end, and tells its highest resident memory in KiB.
 fn watched(mut command: Command) -> (Output, u64) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -110,6 +118,7 @@ fn watched(mut command: Command) -> (Output, u64) {
 
 #[test]
 fn a_service_is_recorded_and_goes_on() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("x.trace");
     for (words, processes) in [(&["20000", "3"][..], 1), (&["20000", "2", "fork"], 1)] {
@@ -149,6 +158,7 @@ fn a_service_is_recorded_and_goes_on() {
 
 #[test]
 fn a_signal_ends_a_recording_whole() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("x.trace");
     let mut daemon = Daemon::start(folder.path(), &["2000", "1"]);
@@ -171,6 +181,7 @@ fn a_signal_ends_a_recording_whole() {
 
 #[test]
 fn one_program_of_a_tree_is_recorded_alone() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("x.trace");
     let script = "true; cat /dev/null; sh -c 'cat /dev/null; true' & cat /dev/null; wait";
@@ -196,6 +207,7 @@ fn one_program_of_a_tree_is_recorded_alone() {
 
 #[test]
 fn a_started_program_is_asked_to_end_when_its_time_is_up() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("x.trace");
     let mut command = foliant(&["record", "-q", "--for", "500ms", "-o"]);
@@ -210,6 +222,7 @@ fn a_started_program_is_asked_to_end_when_its_time_is_up() {
 
 #[test]
 fn what_cannot_be_attached_to_is_named() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.trace");
     let check = |args: &[&str], words: &[&str]| {
