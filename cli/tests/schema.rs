@@ -11,8 +11,17 @@ use std::process::Command;
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_qemu.sh");
 
 /// Documents that take root, a guest, or half a minute; tests beside their types make some up.
-const ELSEWHERE: [&str; 8] =
-    ["record", "check", "check-plan", "check-hugetlb", "run", "boot-stats", "lab", "plan"];
+const ELSEWHERE: [&str; 9] = [
+    "record",
+    "check",
+    "check-plan",
+    "check-hugetlb",
+    "run",
+    "boot-stats",
+    "compare",
+    "lab",
+    "plan",
+];
 
 /// What the command prints, in a guest whose kernel prints `report` where it boots one.
 fn printed(line: &str, report: &str) -> String {
