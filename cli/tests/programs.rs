@@ -395,3 +395,12 @@ fn a_small_machine_runs_a_small_program() {
     let Some(busybox) = installed("busybox") else { return };
     same(&["--memory", "16m", "--cpus", "1"], &busybox, &["echo", "small"], b"");
 }
+
+#[test]
+fn cpus_that_halt_are_woken() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "idle") else { return };
+    for cpus in ["1", "2"] {
+        same(&["--cpus", cpus], &program, &[], b"");
+    }
+}

@@ -18,6 +18,8 @@
 //!   so the last one that lets go of a process's memory can end it.
 //! - S4. Between two stacks interrupts are out: an entry asks how low the stack goes.
 //! - S5. An alarm rings once, on any CPU, with no lock held; one that is put off may still ring.
+//! - S6. A CPU that is about to halt sets its timer while interrupts are out: one that came before
+//!   it halts would be the last.
 //!
 //! **Locking**: the queue's lock and the sleepers' lock, each for a few instructions, with nothing
 //! under them.
@@ -377,9 +379,9 @@ pub(super) fn go_round() {
             continue;
         }
         let is_idle = &IDLE[cpu::me().index()];
-        smp::interrupt_in(next.saturating_sub(clock::uptime()).min(LOOK));
         is_idle.store(true, Ordering::SeqCst);
-        port::disable();
+        port::disable(); // S6
+        smp::interrupt_in(next.saturating_sub(clock::uptime()).min(LOOK));
         if WAITING.load(Ordering::SeqCst) == 0 && !IS_OVER.load(Ordering::SeqCst) {
             port::enable_and_halt();
         } else {
