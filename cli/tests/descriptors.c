@@ -362,9 +362,18 @@ static void epolls(void)
 	say_events(inner, 8);
 	read(other[0], room, 1);
 	say_events(epoll, 8);
-	close(last);
 	close(inner);
 	say_events(epoll, 8);
+
+	puts("one that holds none any more");
+	inner = epoll_create1(0);
+	copy = epoll_create1(0);
+	SAY(ctl(last, EPOLL_CTL_ADD, copy, EPOLLIN, 15));
+	close(copy);
+	SAY(ctl(inner, EPOLL_CTL_ADD, last, EPOLLIN, 16));
+	SAY(ctl(inner, EPOLL_CTL_DEL, last, 0, 0));
+	close(last);
+	close(inner);
 
 	puts("woken");
 	pthread_create(&thread, 0, write_soon, &ends[1]);

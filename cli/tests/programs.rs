@@ -397,6 +397,20 @@ fn a_small_machine_runs_a_small_program() {
 }
 
 #[test]
+fn a_program_s_own_time_is_that_of_its_own_instructions() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "own_time") else { return };
+    let words = ["--icount", "--cpus", "1", "--size", "4k"].map(OsStr::new);
+    let ran = boot(folder.path(), &words, &[program.as_os_str()], b"");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(code(&ran), 0, "{said}");
+    let text = String::from_utf8(ran.stdout).unwrap();
+    let beyond: Vec<i64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    // Hundredths of an instruction for each call and each fault: less than half of one.
+    assert!(beyond.len() == 2 && beyond.iter().all(|it| it.abs() < 50), "{beyond:?}{said}");
+}
+
+#[test]
 fn cpus_that_halt_are_woken() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "idle") else { return };

@@ -28,7 +28,8 @@ struct Part {
     carried: &'static [u8],
     /// Its folder below the source tree.
     folder: &'static str,
-    cargo: &'static [&'static str],
+    /// What cargo does there, and how.
+    cargo: (&'static str, &'static [&'static str]),
 }
 
 const KERNEL: Part = Part {
@@ -37,18 +38,26 @@ const KERNEL: Part = Part {
     carried: include_bytes!(concat!(env!("OUT_DIR"), "/kernel")),
     folder: "kernel",
     // Its own settings of cargo count; where `cargo clean` finds it.
-    cargo: &["build", "--release", "--target-dir", "../target/kernel"],
+    cargo: ("build", &["--release", "--target-dir", "../target/kernel"]),
 };
-/// Linked statically, so that it runs where no library is.
 const INIT: Part = Part {
     name: "the guest's first process",
     instead: "run `foliant compare` from the source tree",
     carried: include_bytes!(concat!(env!("OUT_DIR"), "/init")),
     folder: "crates/init",
-    cargo: &["rustc", "--release", "--target-dir", "../../target/init"],
+    // Linked statically, so that it runs where no library is.
+    cargo: (
+        "rustc",
+        &[
+            "--release",
+            "--target-dir",
+            "../../target/init",
+            "--",
+            "-Ctarget-feature=+crt-static",
+            "-Cstrip=symbols",
+        ],
+    ),
 };
-/// What the compiler is told of it.
-const STATIC: [&str; 5] = ["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"];
 
 /// A file that QEMU can be given.
 pub(super) enum Image {
@@ -75,19 +84,19 @@ pub(super) fn image(named: Option<&Path>) -> Done<Image> {
             "there is no kernel {}; name its file, or leave --kernel out",
             shown::path(file)
         ))),
-        None => KERNEL.get(&[]),
+        None => KERNEL.get(),
     }
 }
 
 /// The first process of a guest that measures a program.
 pub(super) fn init() -> Done<Image> {
-    INIT.get(&STATIC)
+    INIT.get()
 }
 
 impl Part {
-    fn get(&self, more: &[&str]) -> Done<Image> {
+    fn get(&self) -> Done<Image> {
         match self.carried {
-            [] => self.build(more).map(Image::Kept),
+            [] => self.build().map(Image::Kept),
             _ => self.copy().map(Image::Copy),
         }
     }
@@ -120,7 +129,7 @@ fn copied(image: &[u8]) -> Done<NamedTempFile> {
 
 impl Part {
     /// Builds it of the source tree that this program was built from; gives its file.
-    fn build(&self, more: &[&str]) -> Done<PathBuf> {
+    fn build(&self) -> Done<PathBuf> {
         let (name, instead, source) = (self.name, self.instead, source().join(self.folder));
         if !source.join("Cargo.toml").is_file() {
             return Err(Failure::new(format_args!(
@@ -132,10 +141,10 @@ impl Part {
         let building = format!("building {name}");
         let spinner = progress::spinner(&building);
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let (what, how) = self.cargo;
         let started = Command::new(&cargo)
-            .args(self.cargo)
-            .arg("--message-format=json-render-diagnostics")
-            .args(more)
+            .args([what, "--message-format=json-render-diagnostics"])
+            .args(how)
             .current_dir(&source)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

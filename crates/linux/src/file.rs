@@ -65,6 +65,11 @@ impl Opened {
     const AS_IT_IS: Opened = Opened { attach: 0, rights: Flags::RIGHTS };
 }
 
+/// A name as lists of areas show it.
+fn listed(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).replace('\n', "\\012")
+}
+
 /// A file in memory that may have ended.
 pub(crate) struct FileKept<'a, 'm, M: Machine, P: Paging>(Weak<Held<'a, 'm, M, P>>);
 
@@ -134,13 +139,12 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
             true => of_pool(flags >> MFD_HUGE_SHIFT & MFD_HUGE_MASK).ok_or(Errno(errno::ENODEV))?,
             false => PAGE,
         };
-        let name = String::from_utf8_lossy(name).replace('\n', "\\012");
-        Self::named(mm, format!("/memfd:{name} (deleted)"), Begins { page, flags, ..Begins::SMALL })
+        let name = format!("/memfd:{} (deleted)", listed(name));
+        Self::named(mm, name, Begins { page, flags, ..Begins::SMALL })
     }
     /// A file of a file system in memory, of length 0. Lists of areas show where it is.
     pub fn at_path(mm: &'a Manager<'m, M, P>, path: &[u8]) -> Result<Self, Errno> {
-        let name = String::from_utf8_lossy(path).replace('\n', "\\012");
-        Self::named(mm, name, Begins::SMALL)
+        Self::named(mm, listed(path), Begins::SMALL)
     }
     /// The same of a file system of huge pages, whose size is one that there is a pool of.
     pub fn huge_at_path(
@@ -149,8 +153,7 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         page: Bytes,
     ) -> Result<Self, Errno> {
         huge(page.get()).ok_or(Errno::INVAL)?;
-        let name = String::from_utf8_lossy(path).replace('\n', "\\012");
-        Self::named(mm, name, Begins { page: page.get(), ..Begins::SMALL })
+        Self::named(mm, listed(path), Begins { page: page.get(), ..Begins::SMALL })
     }
     /// The file behind a shared anonymous mapping, of pages of this size.
     pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {

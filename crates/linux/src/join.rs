@@ -62,8 +62,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             if let (Some(lower), Some(upper)) = (below, above)
                 && lower.end() == seam
                 && self.would_join(&lower, &upper)
-                && let (Some(lower), Some(upper)) = (self.vma(seam - 1), self.vma(seam))
-                && self.join_two(&lower, &upper)
+                && self.join_two(seam)
                 && self.is_of_segment(&upper)
             {
                 break;
@@ -77,16 +76,14 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             && !one.is_huge()
             && self.families.are_one(one.tag.family, other.tag.family)
     }
-    /// Whether they are one now.
-    fn join_two(&mut self, lower: &Vma, upper: &Vma) -> bool {
-        if self.would_join(lower, upper) {
-            let family = lower.tag.family.max(upper.tag.family); // one of them may be none
-            let both = range(lower.start(), upper.end());
-            let marks = lower.tag.marks.joined(upper.tag.marks);
-            // Where no memory is left they stay two, which shows in a list of areas alone.
-            return self.retag(both, lower.flags, Tag { family, marks, ..lower.tag }).is_ok();
-        }
-        false
+    /// Makes one of the two that touch there; whether they are one now.
+    fn join_two(&mut self, seam: u64) -> bool {
+        let (Some(lower), Some(upper)) = (self.vma(seam - 1), self.vma(seam)) else { return false };
+        let family = lower.tag.family.max(upper.tag.family); // one of them may be none
+        let both = range(lower.start(), upper.end());
+        let marks = lower.tag.marks.joined(upper.tag.marks);
+        // Where no memory is left they stay two, which shows in a list of areas alone.
+        self.retag(both, lower.flags, Tag { family, marks, ..lower.tag }).is_ok()
     }
 
     /// The tag with a colour by which a range is told from its neighbours.

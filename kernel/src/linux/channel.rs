@@ -10,6 +10,7 @@
 //!   `events` takes: who waits looks again, and finds it (`waiters::S3`).
 
 use super::events::Events;
+use super::signal::CUT;
 use super::transfer::Transfer;
 use super::waiters::Waiters;
 use alloc::format;
@@ -17,13 +18,27 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::any::Any;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{ENOTTY, ENXIO};
+use linux_raw_sys::errno::{EAGAIN, ENOTTY, ENXIO};
 
 /// Whether a call waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Waits {
     Yes,
     No,
+}
+
+impl Waits {
+    /// What `done` has: now, or when it has something and these are woken.
+    pub(super) fn get<R>(
+        self,
+        waiters: &Waiters,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Result<R, Errno> {
+        match self {
+            Waits::No => done().ok_or(Errno(EAGAIN)),
+            Waits::Yes => waiters.wait(None, done).map_err(|_| CUT),
+        }
+    }
 }
 
 /// What is read and written without positions.

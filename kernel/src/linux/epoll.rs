@@ -78,8 +78,6 @@ struct Items {
     all: BTreeMap<Key, Arc<Item>>,
     /// How many there are when those that are gone are looked for.
     look_at: usize,
-    /// How many epolls are among them, or were when they were added.
-    epolls: usize,
 }
 
 /// Held while an epoll becomes an item (E3).
@@ -173,9 +171,7 @@ impl Epoll {
                 if taken.is_some()
                     && let Some(inner) = epoll_of(file)
                 {
-                    let _nesting = NESTING.lock();
                     inner.holders.fetch_sub(1, Ordering::AcqRel);
-                    self.items.lock().epolls -= 1;
                 }
                 let watcher: Weak<dyn Watcher> = item.own.clone();
                 channel.waiters().unwatch(&watcher);
@@ -187,7 +183,7 @@ impl Epoll {
     fn add(&self, key: Key, file: &Arc<Opened>, interest: Interest) -> Result<(), Errno> {
         let nesting = epoll_of(file).map(|inner| (inner, NESTING.lock()));
         if let Some((inner, _)) = &nesting
-            && (self.holders.load(Ordering::Acquire) > 0 || inner.items.lock().epolls > 0)
+            && (self.holders.load(Ordering::Acquire) > 0 || inner.has_epolls())
         {
             return Err(Errno(ELOOP)); // E3
         }
@@ -207,7 +203,6 @@ impl Epoll {
             items.all.insert(key, item.clone());
             if let Some((inner, _)) = &nesting {
                 inner.holders.fetch_add(1, Ordering::AcqRel);
-                items.epolls += 1;
             }
         }
         drop(nesting);
@@ -217,6 +212,12 @@ impl Epoll {
         }
         item.look();
         Ok(())
+    }
+    /// Whether an epoll is among its items.
+    fn has_epolls(&self) -> bool {
+        let items: Vec<Arc<Item>> = self.items.lock().all.values().cloned().collect();
+        let mut files = items.iter().filter_map(|item| item.file.upgrade()); // E4
+        files.any(|file| epoll_of(&file).is_some())
     }
     /// Forgets items whose files are closed (E2), each time that twice as many came.
     fn forget_closed(&self) {

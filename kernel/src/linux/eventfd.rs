@@ -2,13 +2,12 @@
 
 use super::channel::{Channel, Waits};
 use super::events::Events;
-use super::signal::CUT;
 use super::transfer::Transfer;
 use super::waiters::Waiters;
 use alloc::string::String;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, EINVAL};
+use linux_raw_sys::errno::EINVAL;
 use spin::Mutex;
 
 /// The most that it counts to.
@@ -46,10 +45,7 @@ impl Channel for EventFile {
             *count -= taken;
             (taken > 0).then_some(taken)
         };
-        let taken = match waits {
-            Waits::No => take().ok_or(Errno(EAGAIN)),
-            Waits::Yes => self.waiting.wait(None, take).map_err(|_| CUT),
-        }?;
+        let taken = waits.get(&self.waiting, take)?;
         self.waiting.wake_for(Events::OUT);
         into.put_all(&taken.to_le_bytes())
     }
@@ -71,10 +67,7 @@ impl Channel for EventFile {
             *count += if fits { more } else { 0 };
             fits.then_some(())
         };
-        match waits {
-            Waits::No => add().ok_or(Errno(EAGAIN)),
-            Waits::Yes => self.waiting.wait(None, add).map_err(|_| CUT),
-        }?;
+        waits.get(&self.waiting, add)?;
         self.waiting.wake_for(Events::IN);
         Ok(SIZE)
     }

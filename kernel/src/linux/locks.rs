@@ -15,12 +15,11 @@
 //!
 //! **Not here**: processes that wait for each other (`EDEADLK`): they do so until a signal comes.
 
-use super::signal::CUT;
+use super::channel::Waits;
 use super::waiters::Waiters;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::EAGAIN;
 use spin::Mutex;
 
 /// Who has a lock.
@@ -79,16 +78,9 @@ fn on<R>(inode: u64, work: impl FnOnce(&mut Locks) -> R) -> R {
     }
     result
 }
-/// Takes what `take` takes, now or when it can.
-fn taken(waits: bool, mut take: impl FnMut() -> Option<()>) -> Result<(), Errno> {
-    match waits {
-        false => take().ok_or(Errno(EAGAIN)),
-        true => WAITING.wait(None, take).map_err(|_| CUT),
-    }
-}
 
 /// Locks a whole file, in the place of what the owner has of it.
-pub(super) fn lock_whole(inode: u64, owner: Owner, kind: Kind, waits: bool) -> Result<(), Errno> {
+pub(super) fn lock_whole(inode: u64, owner: Owner, kind: Kind, waits: Waits) -> Result<(), Errno> {
     let has = on(inode, |locks| {
         let before = locks.whole.len();
         locks.whole.retain(|(other, had)| *other != owner || *had == kind);
@@ -101,7 +93,7 @@ pub(super) fn lock_whole(inode: u64, owner: Owner, kind: Kind, waits: bool) -> R
     if has.0 {
         return Ok(());
     }
-    taken(waits, || {
+    waits.get(&WAITING, || {
         on(inode, |locks| {
             let bars = |other: Kind| kind == Kind::Alone || other == Kind::Alone;
             let is_free = !locks.whole.iter().any(|(_, other)| bars(*other));
@@ -134,8 +126,8 @@ fn cut(ranges: &mut Vec<Range>, out: &Range) {
     }
 }
 /// Locks bytes.
-pub(super) fn lock(inode: u64, asked: Range, waits: bool) -> Result<(), Errno> {
-    taken(waits, || {
+pub(super) fn lock(inode: u64, asked: Range, waits: Waits) -> Result<(), Errno> {
+    waits.get(&WAITING, || {
         on(inode, |locks| {
             if locks.ranges.iter().any(|range| range.bars(&asked)) {
                 return None;

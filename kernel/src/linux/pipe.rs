@@ -13,13 +13,12 @@
 use super::channel::{Channel, Waits};
 use super::events::Events;
 use super::queue::Queue;
-use super::signal::CUT;
 use super::transfer::Transfer;
 use super::user;
 use super::waiters::Waiters;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, EBADF, EPIPE};
+use linux_raw_sys::errno::{EBADF, EPIPE};
 use linux_raw_sys::general::{O_ACCMODE, O_RDONLY, O_WRONLY};
 use linux_raw_sys::ioctl::FIONREAD;
 use spin::Mutex;
@@ -108,7 +107,7 @@ impl Channel for End {
         if into.left() == 0 {
             return Ok(0);
         }
-        let mut take = || {
+        let take = || {
             let mut inside = self.pipe.inside.lock();
             let is_over = inside.bytes.is_empty() && inside.writers == 0; // I2
             match inside.bytes.is_empty() {
@@ -116,10 +115,7 @@ impl Channel for End {
                 false => Some(inside.bytes.take(into)),
             }
         };
-        let found = match waits {
-            Waits::No => take().unwrap_or(Err(Errno(EAGAIN))),
-            Waits::Yes => self.pipe.waiting.wait(None, take).unwrap_or(Err(CUT)),
-        }?;
+        let found = waits.get(&self.pipe.waiting, take).flatten()?;
         if found > 0 {
             self.pipe.waiting.wake_for(Events::OUT);
         }
@@ -186,10 +182,7 @@ impl End {
             let fits = room >= bytes.len() || may_split && room > 0; // I1
             fits.then(|| inside.bytes.push(bytes))
         };
-        let put = match waits {
-            Waits::No => put().unwrap_or(Err(Errno(EAGAIN))),
-            Waits::Yes => self.pipe.waiting.wait(None, put).unwrap_or(Err(CUT)),
-        }?;
+        let put = waits.get(&self.pipe.waiting, put).flatten()?;
         self.pipe.waiting.wake_for(Events::IN);
         Ok(put)
     }

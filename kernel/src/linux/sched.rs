@@ -257,8 +257,12 @@ fn queue(thread: Arc<dyn Runs>) {
         smp::interrupt(Cpu(cpu as u16), apic::WAKE);
     }
 }
+/// The bit of a CPU among those that may run a thread; CPUs behind the 64th may run all.
+fn bit_of(cpu: Cpu) -> u64 {
+    1u64.checked_shl(cpu.0.into()).unwrap_or(u64::MAX)
+}
 fn take() -> Option<Arc<dyn Runs>> {
-    let bit = 1u64.checked_shl(cpu::me().0.into()).unwrap_or(u64::MAX);
+    let bit = bit_of(cpu::me());
     let mut ready = READY.lock();
     let may = |thread: &Arc<dyn Runs>| thread.scheduled().allowed() & bit != 0;
     let nth = ready.iter().position(may)?;
@@ -293,11 +297,10 @@ pub(super) fn move_on() {
 pub(super) fn visit(cpu: Cpu) {
     let thread = current();
     let allowed = &thread.scheduled().wishes.allowed;
-    let before =
-        allowed.swap(1u64.checked_shl(cpu.0.into()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    let here = bit_of(cpu);
+    let before = allowed.swap(here, Ordering::Relaxed);
     leave(Left::Turn);
     // One that was set meanwhile stays; otherwise it is as before.
-    let here = 1u64.checked_shl(cpu.0.into()).unwrap_or(u64::MAX);
     let _ = allowed.compare_exchange(here, before, Ordering::Relaxed, Ordering::Relaxed);
 }
 /// Lets others run that want to, and comes back.

@@ -6,14 +6,14 @@
 use super::channel::{Channel, Waits};
 use super::events::Events;
 use super::sched;
-use super::signal::{CUT, Info, bit};
+use super::signal::{Info, bit};
 use super::transfer::Transfer;
 use super::waiters::Waiters;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, EINVAL};
+use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::{SIGKILL, SIGSTOP};
 
 /// Bytes that are told of a signal: Linux's `signalfd_siginfo`.
@@ -65,10 +65,7 @@ impl Channel for SignalFile {
             return Err(Errno(EINVAL));
         }
         let take = || sched::current().take_signal(self.set.load(Ordering::Acquire));
-        let first = match waits {
-            Waits::No => take().ok_or(Errno(EAGAIN)),
-            Waits::Yes => self.waiting.wait(None, take).map_err(|_| CUT),
-        }?;
+        let first = waits.get(&self.waiting, take)?;
         let mut done = into.put_all(&told(&first))?;
         while into.left() >= SIZE
             && let Some(next) = take()

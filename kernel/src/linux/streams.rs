@@ -17,14 +17,13 @@ use super::channel::{Channel, Waits};
 use super::events::Events;
 use super::queue::Queue;
 use super::sched::Alarm;
-use super::signal::CUT;
 use super::transfer::Transfer;
 use super::waiters::Waiters;
 use super::{clock, sched};
 use crate::port::{in8, out8};
 use alloc::sync::{Arc, Weak};
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, EBADF};
+use linux_raw_sys::errno::EBADF;
 use spin::{Mutex, Once};
 
 const LINE: u16 = 0x2f8;
@@ -171,14 +170,11 @@ impl Channel for Stream {
         if *self != Stream::Input {
             return Err(Errno(EBADF));
         }
-        let mut take = || {
+        let take = || {
             let mut came = look();
             came.is_ready().then(|| came.bytes.take(into))
         };
-        match waits {
-            Waits::No => take().unwrap_or(Err(Errno(EAGAIN))),
-            Waits::Yes => WAITING.wait(None, take).unwrap_or(Err(CUT)),
-        }
+        waits.get(&WAITING, take).flatten()
     }
     fn write(&self, from: &mut Transfer, _: Waits) -> Result<usize, Errno> {
         let whole = from.left();

@@ -2,7 +2,6 @@
 
 use super::channel::{Channel, Waits};
 use super::events::Events;
-use super::signal::CUT;
 use super::timer::{Clock, Expires, Setting, Timer};
 use super::transfer::Transfer;
 use super::waiters::Waiters;
@@ -10,7 +9,7 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, EINVAL};
+use linux_raw_sys::errno::EINVAL;
 
 /// A timer that is a descriptor.
 pub(super) struct TimerFile {
@@ -52,10 +51,7 @@ impl Channel for TimerFile {
             return Err(Errno(EINVAL));
         }
         let take = || Some(self.came.swap(0, Ordering::AcqRel)).filter(|came| *came > 0);
-        let came = match waits {
-            Waits::No => take().ok_or(Errno(EAGAIN)),
-            Waits::Yes => self.waiting.wait(None, take).map_err(|_| CUT),
-        }?;
+        let came = waits.get(&self.waiting, take)?;
         into.put_all(&came.to_le_bytes())
     }
     fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 /// which it was left; and the same of a fault that is served. Where the counter counts instructions
 /// (`foliant compare`) these are exact: those of `trap.s` and of what it calls.
 const ENTRY: u64 = 131;
-const FAULT: u64 = 193;
+const FAULT: u64 = 201;
 
 /// What it had.
 pub(super) struct Turns {

@@ -175,6 +175,7 @@ impl Shared {
             }
             done += came;
             match lacks {
+                Some(_) if sched::current().is_over() => break Err(CUT),
                 Some(from) => {
                     // The page is brought by a fault, if it can be.
                     if let Err(why) = user::get_bytes(from, 4096) {
@@ -269,11 +270,11 @@ impl Channel for Userfault {
         };
         let mut done = 0;
         while into.left() >= MESSAGE {
-            let told = match (take(), waits) {
-                (Some(told), _) => told,
-                (None, _) if done > 0 => break,
-                (None, Waits::No) => return Err(Errno(EAGAIN)),
-                (None, Waits::Yes) => self.readers.wait(None, take).map_err(|_| CUT)?,
+            // What has come by now is enough, behind the first.
+            let waits = if done > 0 { Waits::No } else { waits };
+            let told = match waits.get(&self.readers, take) {
+                Err(_) if done > 0 => break,
+                told => told?,
             };
             let words = [u64::from(UFFD_EVENT_PAGEFAULT), told.flags, told.address, 0];
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

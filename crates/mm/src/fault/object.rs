@@ -334,15 +334,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.view.is_empty(found, range.expect("of the range"))
         };
         let is_all_free = is_free(0, most);
-        let is_shown = |nth: u64| match there.entry {
-            Entry::Leaf { .. } if nth == 0 || level > Level::BASE => true,
-            Entry::Leaf { .. } => {
-                let entry = tables.entry_beside(&there, at.add(nth * FRAME_BYTES));
-                matches!(entry, Entry::Leaf { .. })
-            }
-            _ => false,
+        let is_had = |nth: &u64| {
+            let entry = tables.entry_beside(&there, at.add(nth * FRAME_BYTES));
+            matches!(entry, Entry::Leaf { .. }) && (is_all_free || is_free(*nth, 1))
         };
-        let is_had = |nth: &u64| is_shown(*nth) && (is_all_free || is_free(*nth, 1));
         Neighbours { level, pages: (0..most).take_while(is_had).count() as u64 }
     }
     /// Publishes entries of so many pages of an object from `first` on; where some of them are

@@ -1,5 +1,6 @@
 //! Calls about locks of files.
 
+use super::super::channel::Waits;
 use super::super::locks::{self, Kind, Owner, Range};
 use super::super::opened::Opened;
 use super::super::thread::Thread;
@@ -31,7 +32,8 @@ pub(super) fn flock(thread: &Arc<Thread>, [number, how, ..]: Six) -> Answer {
         _ => return Err(Errno(EINVAL)),
     };
     opened.has_locks.store(true, Ordering::Release);
-    locks::lock_whole(inode, owner, kind, how & LOCK_NB == 0).map(|()| 0)
+    let waits = if how & LOCK_NB == 0 { Waits::Yes } else { Waits::No };
+    locks::lock_whole(inode, owner, kind, waits).map(|()| 0)
 }
 
 /// Linux's `flock`: kind and from where, with padding; first byte, count; process.
@@ -98,6 +100,6 @@ pub(super) fn ranges(thread: &Arc<Thread>, opened: &Arc<Opened>, command: u32, a
     }
     let has = if is_of_opened { &opened.has_locks } else { &thread.process.has_locks };
     has.store(true, Ordering::Release);
-    let waits = matches!(command, F_SETLKW | F_OFD_SETLKW);
+    let waits = if matches!(command, F_SETLKW | F_OFD_SETLKW) { Waits::Yes } else { Waits::No };
     locks::lock(inode, range(kind), waits).map(|()| 0)
 }

@@ -5,35 +5,20 @@ use super::super::pidfd::Pidfd;
 use super::super::process::{self, Process};
 use super::super::remote;
 use super::super::thread::Thread;
-use super::super::user::{self, Buffer};
+use super::super::user::Buffer;
 use super::Answer;
+use super::bytes::{buffers, opened};
 use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use foliant_linux::{Adviser, Errno};
 use linux_raw_sys::errno::{EBADF, EINVAL, ESRCH};
-use linux_raw_sys::general::{O_NONBLOCK, O_RDWR, iovec};
+use linux_raw_sys::general::{O_NONBLOCK, O_RDWR};
 
 type Six = [u64; 6];
 
 const PIECE: usize = 4096;
-/// Buffers of a call, at most.
-const BUFFERS_MAX: u64 = 1024;
-
-fn buffers(at: u64, count: u64) -> Result<Vec<Buffer>, Errno> {
-    if count > BUFFERS_MAX {
-        return Err(Errno(EINVAL));
-    }
-    let size = size_of::<iovec>() as u64;
-    let all = (0..count).map(|nth| {
-        let it: iovec = user::get(at.wrapping_add(nth * size))?;
-        let bytes = i64::try_from(it.iov_len).map_err(|_| Errno(EINVAL))? as u64;
-        Ok(Buffer { at: it.iov_base as u64, bytes })
-    });
-    all.collect()
-}
-
 /// Which way bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -41,7 +26,7 @@ enum Way {
     There,
 }
 
-fn transfer(thread: &Arc<Thread>, [id, own, owns, other, others, flags]: Six, way: Way) -> Answer {
+fn transfer([id, own, owns, other, others, flags]: Six, way: Way) -> Answer {
     if flags != 0 {
         return Err(Errno(EINVAL));
     }
@@ -80,17 +65,16 @@ fn transfer(thread: &Arc<Thread>, [id, own, owns, other, others, flags]: Six, wa
         for side in [&mut here, &mut there] {
             (side.at, side.bytes) = (side.at.wrapping_add(moved), side.bytes - moved);
         }
-        let _ = thread;
         if moved < count as u64 {
             return Ok(done);
         }
     }
 }
-pub(super) fn process_vm_readv(thread: &Arc<Thread>, asked: Six) -> Answer {
-    transfer(thread, asked, Way::Here)
+pub(super) fn process_vm_readv(_: &Arc<Thread>, asked: Six) -> Answer {
+    transfer(asked, Way::Here)
 }
-pub(super) fn process_vm_writev(thread: &Arc<Thread>, asked: Six) -> Answer {
-    transfer(thread, asked, Way::There)
+pub(super) fn process_vm_writev(_: &Arc<Thread>, asked: Six) -> Answer {
+    transfer(asked, Way::There)
 }
 
 pub(super) fn pidfd_open(thread: &Arc<Thread>, [id, flags, ..]: Six) -> Answer {
@@ -104,7 +88,7 @@ pub(super) fn pidfd_open(thread: &Arc<Thread>, [id, flags, ..]: Six) -> Answer {
 }
 /// The process that a descriptor is of.
 fn of_descriptor(thread: &Arc<Thread>, number: u64) -> Result<Arc<Process>, Errno> {
-    let opened = super::bytes::opened(thread, number)?;
+    let opened = opened(thread, number)?;
     let channel: &dyn Any = &**opened.channel().ok_or(Errno(EBADF))?;
     let pidfd = channel.downcast_ref::<Pidfd>().ok_or(Errno(EBADF))?;
     Ok(pidfd.process().clone())

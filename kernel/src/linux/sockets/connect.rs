@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{
-    EAGAIN, ECONNREFUSED, EINVAL, EISCONN, ENETUNREACH, ENOTCONN, EOPNOTSUPP, EPROTOTYPE,
+    ECONNREFUSED, EINVAL, EISCONN, ENETUNREACH, ENOTCONN, EOPNOTSUPP, EPROTOTYPE,
 };
 use spin::Mutex;
 
@@ -241,7 +241,7 @@ impl Socket {
             link.remote = remote.clone();
         }
         let mut client = Some(Client { own, peer: self.own.clone(), local: remote, remote: local });
-        let mut join = || {
+        let join = || {
             let mut inside = to.inside.lock();
             let Some(backlog) = &mut inside.backlog else { return Some(Err(Errno(ECONNREFUSED))) };
             if backlog.clients.len() > backlog.most {
@@ -251,13 +251,7 @@ impl Socket {
             Some(Ok(()))
         };
         let until = self.options.lock().send_limit();
-        let joined = match waits {
-            Waits::No => join().unwrap_or(Err(Errno(EAGAIN))),
-            Waits::Yes => {
-                let waited = to.waiting.wait(until, join);
-                waited.unwrap_or_else(|cut| Err(self.cut(cut, until.is_some())))
-            }
-        };
+        let joined = Socket::get(waits, (&to.waiting, until), join);
         if joined.is_err() {
             let mut link = self.link.lock();
             (link.peer, link.remote) = (None, Address::None);
@@ -288,13 +282,7 @@ impl Socket {
             backlog.clients.pop_front().map(Ok)
         };
         let until = self.options.lock().receive_limit();
-        let client = match waits {
-            Waits::No => take().unwrap_or(Err(Errno(EAGAIN))),
-            Waits::Yes => {
-                let waited = self.own.waiting.wait(until, take);
-                waited.unwrap_or_else(|cut| Err(self.cut(cut, until.is_some())))
-            }
-        }?;
+        let client = Socket::get(waits, (&self.own.waiting, until), take)?;
         self.own.waiting.wake_for(Events::OUT);
         let Client { own, peer, local, remote } = client;
         let from = remote.clone();

@@ -1,6 +1,5 @@
 //! Packets and datagrams: messages that come as they were sent, or not at all.
 
-use super::super::channel::Waits;
 use super::super::events::Events;
 use super::super::transfer::Transfer;
 use super::address::{Address, Family};
@@ -11,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{
-    EAGAIN, ECONNREFUSED, EDESTADDRREQ, EISCONN, EMSGSIZE, ENOTCONN, EPIPE, EPROTOTYPE,
+    ECONNREFUSED, EDESTADDRREQ, EISCONN, EMSGSIZE, ENOTCONN, EPIPE, EPROTOTYPE,
 };
 
 /// Bytes of a message, at most.
@@ -66,14 +65,8 @@ impl Socket {
         }
         let mut message = Some(Message { bytes, from: local, files: how.files });
         let until = self.options.lock().send_limit();
-        let mut put = || self.put(&to, &mut message);
-        match how.waits {
-            Waits::No => put().unwrap_or(Err(Errno(EAGAIN))),
-            Waits::Yes => {
-                let waited = to.waiting.wait(until, put);
-                waited.unwrap_or_else(|cut| Err(self.cut(cut, until.is_some())))
-            }
-        }?;
+        let put = || self.put(&to, &mut message);
+        Socket::get(how.waits, (&to.waiting, until), put)?;
         to.waiting.wake_for(Events::IN);
         Ok(count)
     }
@@ -149,14 +142,7 @@ impl Socket {
                 }
             })
         };
-        let mut take = take;
-        let received = match how.waits {
-            Waits::No => take().unwrap_or(Err(Errno(EAGAIN))),
-            Waits::Yes => {
-                let waited = self.own.waiting.wait(until, take);
-                waited.unwrap_or_else(|cut| Err(self.cut(cut, until.is_some())))
-            }
-        };
+        let received = Socket::get(how.waits, (&self.own.waiting, until), take);
         self.own.waiting.wake_for(Events::OUT);
         if let Some(peer) = self.peer() {
             peer.waiting.wake_for(Events::OUT);

@@ -4,7 +4,7 @@ use super::super::channel::Waits;
 use super::super::events::Events;
 use super::super::signal::CUT;
 use super::super::transfer::Transfer;
-use super::super::waiters::Cut;
+use super::super::waiters::{Cut, Waiters};
 use super::address::Family;
 use super::files::Files;
 use super::{End, Received, Receiving, Sending, Socket, files};
@@ -16,14 +16,23 @@ use linux_raw_sys::errno::{EAGAIN, EINVAL, EISCONN, ENOTCONN, EOPNOTSUPP, EPIPE}
 const PIECE: usize = 4096;
 
 impl Socket {
-    /// How a wait on it that was cut ends.
-    pub(super) fn cut(&self, cut: Cut, has_limit: bool) -> Errno {
-        match cut {
-            Cut::Time => Errno(EAGAIN),
-            // A call with a limit of its own is not made again.
-            Cut::Signal if has_limit => Errno(linux_raw_sys::errno::EINTR),
-            Cut::Signal => CUT,
+    /// What `done` has: now, or when it has something and these are woken, up to a time.
+    pub(super) fn get<R>(
+        waits: Waits,
+        (waiters, until): (&Waiters, Option<u64>),
+        mut done: impl FnMut() -> Option<Result<R, Errno>>,
+    ) -> Result<R, Errno> {
+        if waits == Waits::No {
+            return done().unwrap_or(Err(Errno(EAGAIN)));
         }
+        waiters.wait(until, done).unwrap_or_else(|cut| {
+            Err(match cut {
+                Cut::Time => Errno(EAGAIN),
+                // A call with a limit of its own is not made again.
+                Cut::Signal if until.is_some() => Errno(linux_raw_sys::errno::EINTR),
+                Cut::Signal => CUT,
+            })
+        })
     }
 
     pub(super) fn send_stream(&self, from: &mut Transfer, how: Sending) -> Result<usize, Errno> {
@@ -62,13 +71,7 @@ impl Socket {
                 let pushed = push().or_else(|| {
                     // What was put there so far is told of before this one waits for room.
                     peer.waiting.wake_for(Events::IN);
-                    match how.waits {
-                        Waits::No => Some(Err(Errno(EAGAIN))),
-                        Waits::Yes => {
-                            let waited = self.own.waiting.wait(until, push);
-                            Some(waited.unwrap_or_else(|cut| Err(self.cut(cut, until.is_some()))))
-                        }
-                    }
+                    Some(Socket::get(how.waits, (&self.own.waiting, until), push))
                 });
                 match pushed {
                     Some(Ok(count)) => put += count,
@@ -99,14 +102,8 @@ impl Socket {
         let mut received = Received::default();
         let room = into.left();
         loop {
-            let mut take = || self.take(into, how, &mut received);
-            let taken = match how.waits {
-                Waits::No => take().unwrap_or(Err(Errno(EAGAIN))),
-                Waits::Yes => {
-                    let waited = self.own.waiting.wait(until, take);
-                    waited.unwrap_or_else(|cut| Err(self.cut(cut, until.is_some())))
-                }
-            };
+            let take = || self.take(into, how, &mut received);
+            let taken = Socket::get(how.waits, (&self.own.waiting, until), take);
             if let Some(peer) = &peer
                 && !how.peeks
             {
