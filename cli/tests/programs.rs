@@ -418,3 +418,23 @@ fn cpus_that_halt_are_woken() {
         same(&["--cpus", cpus], &program, &[], b"");
     }
 }
+
+#[test]
+fn threads_meet_a_thousand_times() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "rounds") else { return };
+    for cpus in ["1", "4"] {
+        same(&["--cpus", cpus], &program, &[], b"");
+    }
+}
+
+#[test]
+fn processes_that_are_killed_leave_nothing() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "kills") else { return };
+    let words = ["--cpus", "4", "--size", "64k"].map(OsStr::new);
+    let ran = boot(folder.path(), &words, &[program.as_os_str(), OsStr::new("1000")], b"");
+    // The kernel recounts all memory at its end, and has a code for what disagrees.
+    assert_eq!(code(&ran), 0, "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "1000 killed, nothing lost\n");
+}

@@ -38,7 +38,7 @@ pub(crate) fn all() -> Result<(), String> {
     c::check()?;
     // A folder of its own: the flag would rebuild everything else.
     let loom = "test --release --package foliant-sync --package foliant-folio --package foliant-table \
-        --package foliant --package foliant-x86 --lib --target-dir target/loom \
+        --package foliant --package foliant-x86 --package foliant-sched --lib --target-dir target/loom \
         -- loom interleavings";
     let loom: Vec<&str> = loom.split(' ').collect();
     cargo("loom", &loom, &[("RUSTFLAGS", "--cfg loom")])?;

@@ -1,8 +1,9 @@
-//! Which thread runs where: one queue of those that can, and waiting.
+//! Running threads: stacks, turns, and what is to be done at a time. Which of them runs where is
+//! `foliant-sched`'s: a queue for each CPU.
 //!
 //! ```text
 //!              ┌───────────────── its time is over ────────────────┐
-//!   wake ─▶ queue ─▶ a CPU takes it: space, stack ─▶ runs ─────────┤
+//!   wake ─▶ queues ─▶ a CPU takes it: space, stack ─▶ runs ────────┤
 //!     ▲                                              │ waits       │ ends
 //!     └──────────────────── parked ◀─────────────────┘             ▼
 //! ```
@@ -12,8 +13,8 @@
 //! for another thread.
 //!
 //! **Invariants**
-//! - S1. A thread is in the queue once, or runs, or is parked. One that was woken while it ran is
-//!   queued again when it parks: no wake-up is lost.
+//! - S1. A thread is in one queue, or runs, or is parked. One that was woken while it ran is put
+//!   into a queue when it parks: no wake-up is lost.
 //! - S2. A thread that left its stack is found by others only when its CPU runs its space no more,
 //!   so the last one that lets go of a process's memory can end it.
 //! - S4. Between two stacks interrupts are out: an entry asks how low the stack goes.
@@ -21,8 +22,8 @@
 //! - S6. A CPU that is about to halt sets its timer while interrupts are out: one that came before
 //!   it halts would be the last.
 //!
-//! **Locking**: the queue's lock and the sleepers' lock, each for a few instructions, with nothing
-//! under them.
+//! **Locking**: the sleepers' lock for a few instructions, with the heap's under it. No lock is
+//! taken with interrupts out but those of the queues, under which there is nothing.
 #![allow(unsafe_code)]
 
 use super::clock;
@@ -30,14 +31,15 @@ use super::signal::Info;
 use super::turns::{Turns, Wishes};
 use crate::memory::{CPUS_MAX, manager};
 use crate::{apic, cpu, port, smp};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use foliant_linux::Errno;
+use foliant_sched::{Came, Queues, Standing, Task, bit_of};
 use foliant_units::{Cpu, Va};
-use spin::Mutex;
+use spin::{Lazy, Mutex};
 
 /// Nanoseconds that a thread runs while others want to.
 const TURN: u64 = 10_000_000;
@@ -49,20 +51,27 @@ const LOOK: u64 = 100_000_000;
 /// more than half of it.
 pub(super) use crate::layout::STACK;
 
-const RUNS: u8 = 0;
-const PARKED: u8 = 1;
-const WOKEN: u8 = 2;
+/// Those that can run.
+static QUEUES: Lazy<Queues<Ready, fn(Cpu)>> =
+    Lazy::new(|| Queues::new(smp::online(), |cpu| smp::interrupt(cpu, apic::WAKE)));
 
-static READY: Mutex<VecDeque<Arc<dyn Runs>>> = Mutex::new(VecDeque::new());
-/// How many are in the queue, for those that have interrupts out.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// A thread that can run.
+struct Ready(Arc<dyn Runs>);
+
+impl Task for Ready {
+    fn allowed(&self) -> u64 {
+        self.0.scheduled().allowed()
+    }
+    fn last(&self) -> Cpu {
+        Cpu(self.0.scheduled().last.load(Ordering::Relaxed))
+    }
+}
+
 /// What is to be done at a time, by that and a number of its own.
 static SLEEPERS: Mutex<BTreeMap<Due, Sleeper>> = Mutex::new(BTreeMap::new());
 static SLEEPS: AtomicU64 = AtomicU64::new(0);
 /// When the first of it is to be done.
 static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
-/// CPUs that halt.
-static IDLE: [AtomicBool; CPUS_MAX] = [const { AtomicBool::new(false) }; CPUS_MAX];
 /// Nothing is to be run any more.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
@@ -142,7 +151,9 @@ pub(super) struct Scheduled {
     /// Where it was left.
     at: Cell<u64>,
     left: Cell<Left>,
-    state: AtomicU8,
+    standing: Standing,
+    /// The CPU that ran it last, or made it.
+    last: AtomicU16,
     /// What it had of CPUs.
     pub(super) turns: Turns,
     /// What it wishes for.
@@ -167,7 +178,8 @@ impl Scheduled {
             end,
             at: Cell::new(first),
             left: Cell::new(Left::Turn),
-            state: AtomicU8::new(RUNS),
+            standing: Standing::new(),
+            last: AtomicU16::new(cpu::me().0),
             turns: Turns::new(),
             wishes: Wishes::new(),
         })
@@ -182,7 +194,7 @@ impl Scheduled {
     }
     /// Whether it waits.
     pub(super) fn is_parked(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == PARKED
+        self.standing.is_parked()
     }
 }
 
@@ -232,61 +244,25 @@ fn go(thread: Arc<dyn Runs>, low: u64) {
     port::enable();
     let thread = own().running.borrow_mut().take().expect("it ran until now");
     place.turns.end(place.left.get() == Left::Turn);
+    place.last.store(cpu::me().0, Ordering::Relaxed);
     thread.unload(); // S2
-    match thread.scheduled().left.get() {
-        Left::Turn => queue(thread),
-        Left::Waits => {
-            let state = &thread.scheduled().state;
-            let parks = state.compare_exchange(RUNS, PARKED, Ordering::AcqRel, Ordering::Acquire);
-            if parks.is_err() {
-                state.store(RUNS, Ordering::Release); // S1
-                queue(thread);
-            }
-        }
+    QUEUES.left(cpu::me());
+    match place.left.get() {
+        Left::Turn => QUEUES.put(Ready(thread), Came::Over),
+        Left::Waits if place.standing.park() => {}
+        Left::Waits => QUEUES.put(Ready(thread), Came::Woken), // S1
         Left::Ended => {}
     }
 }
 
-fn queue(thread: Arc<dyn Runs>) {
-    let allowed = thread.scheduled().allowed();
-    READY.lock().push_back(thread);
-    WAITING.fetch_add(1, Ordering::AcqRel);
-    let is_idle =
-        |cpu: &usize| (*cpu >= 64 || allowed & 1 << cpu != 0) && IDLE[*cpu].load(Ordering::Acquire);
-    if let Some(cpu) = (0..smp::online()).find(is_idle) {
-        smp::interrupt(Cpu(cpu as u16), apic::WAKE);
-    }
-}
-/// The bit of a CPU among those that may run a thread; CPUs behind the 64th may run all.
-fn bit_of(cpu: Cpu) -> u64 {
-    1u64.checked_shl(cpu.0.into()).unwrap_or(u64::MAX)
-}
-fn take() -> Option<Arc<dyn Runs>> {
-    let bit = bit_of(cpu::me());
-    let mut ready = READY.lock();
-    let may = |thread: &Arc<dyn Runs>| thread.scheduled().allowed() & bit != 0;
-    let nth = ready.iter().position(may)?;
-    let thread = ready.remove(nth)?;
-    WAITING.fetch_sub(1, Ordering::AcqRel);
-    Some(thread)
-}
-
 /// Lets a new thread run.
 pub(super) fn start(thread: Arc<dyn Runs>) {
-    queue(thread);
+    QUEUES.put(Ready(thread), Came::Woken);
 }
 /// Lets a thread go on that waits, or is about to.
 pub(super) fn wake(thread: Arc<dyn Runs>) {
-    let state = &thread.scheduled().state;
-    loop {
-        let now = state.load(Ordering::Acquire);
-        let next = if now == PARKED { RUNS } else { WOKEN };
-        if state.compare_exchange(now, next, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            if now == PARKED {
-                queue(thread);
-            }
-            return;
-        }
+    if thread.scheduled().standing.wake() {
+        QUEUES.put(Ready(thread), Came::Woken);
     }
 }
 /// Goes on on a CPU that may run it.
@@ -305,7 +281,7 @@ pub(super) fn visit(cpu: Cpu) {
 }
 /// Lets others run that want to, and comes back.
 pub(super) fn give_way() {
-    if WAITING.load(Ordering::Acquire) > 0 || FIRST.load(Ordering::Acquire) <= clock::uptime() {
+    if QUEUES.is_wanted(cpu::me()) || FIRST.load(Ordering::Acquire) <= clock::uptime() {
         leave(Left::Turn);
     } else {
         interrupt_in_turn();
@@ -377,20 +353,23 @@ pub(super) fn go_round() {
     let low = smp::room_from(smp::stack_of(cpu::me()));
     while !IS_OVER.load(Ordering::Acquire) {
         let next = wake_sleepers();
-        if let Some(thread) = take() {
+        let me = cpu::me();
+        if let Some(Ready(thread)) = QUEUES.take(me) {
             go(thread, low);
             continue;
         }
-        let is_idle = &IDLE[cpu::me().index()];
-        is_idle.store(true, Ordering::SeqCst);
         port::disable(); // S6
         smp::interrupt_in(next.saturating_sub(clock::uptime()).min(LOOK));
-        if WAITING.load(Ordering::SeqCst) == 0 && !IS_OVER.load(Ordering::SeqCst) {
+        let found = QUEUES.rest(me);
+        if found.is_none() && !IS_OVER.load(Ordering::SeqCst) {
             port::enable_and_halt();
         } else {
             port::enable();
         }
-        is_idle.store(false, Ordering::SeqCst);
+        QUEUES.rouse(me);
+        if let Some(Ready(thread)) = found {
+            go(thread, low);
+        }
     }
     smp::stop_timer();
 }
