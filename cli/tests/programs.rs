@@ -438,3 +438,12 @@ fn processes_that_are_killed_leave_nothing() {
     assert_eq!(code(&ran), 0, "{}", String::from_utf8_lossy(&ran.stderr));
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "1000 killed, nothing lost\n");
 }
+
+#[test]
+fn sequences_begin_anew_where_they_are_interrupted() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "restartable") else { return };
+    for cpus in ["1", "4"] {
+        same(&["--cpus", cpus], &program, &[], b"");
+    }
+}

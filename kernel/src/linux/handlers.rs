@@ -58,7 +58,7 @@ pub(super) fn deliver(thread: &Arc<Thread>) {
                 if is_call {
                     settle(thread, action.flags & u64::from(SA_RESTART) != 0);
                 }
-                if handle(thread, &action, &info).is_err() {
+                if thread.abort_sequence().and_then(|()| handle(thread, &action, &info)).is_err() {
                     process.note_end(Ended::Signal(SIGSEGV));
                 }
             }

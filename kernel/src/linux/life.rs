@@ -52,6 +52,10 @@ pub(super) fn run(thread: &Arc<Thread>) {
             relieve(thread);
             continue;
         }
+        if thread.note_cpu().is_err() {
+            process.note_end(Ended::Signal(SIGSEGV));
+            continue;
+        }
         thread.enter();
         answer(thread);
     }

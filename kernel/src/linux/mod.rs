@@ -35,6 +35,7 @@
 //! | `random` | bytes that nobody foresees |
 //! | `remote` | bytes of another process |
 //! | `segments` | segments of System V |
+//! | `sequence` | restartable sequences: which CPU a thread runs on |
 //! | `signal` | what is told of signals, and what waits |
 //! | `signalfd` | signals that are read |
 //! | `sockets` | sockets of this machine |
@@ -92,6 +93,7 @@ mod random;
 mod remote;
 mod sched;
 mod segments;
+mod sequence;
 mod signal;
 mod signalfd;
 mod sockets;

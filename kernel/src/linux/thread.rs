@@ -11,6 +11,7 @@
 use super::events::Events;
 use super::process::{Member, Process};
 use super::sched::{Runs, STACK, Scheduled};
+use super::sequence::Sequence;
 use super::signal::{Info, Pending, SIGNALS, bit};
 use super::timers::Target;
 use super::usage::Usage;
@@ -96,6 +97,8 @@ pub(super) struct Thread {
     pub(super) notes: Cell<u64>,
     /// The list of locks that it holds.
     pub(super) robust: Cell<u64>,
+    /// Where it is told which CPU it runs on.
+    pub(super) sequence: Sequence,
     /// The program that it begins with: path, arguments, environment.
     pub(super) first: Mutex<Option<Begins>>,
     /// The number of the call that a signal cut short.
@@ -131,6 +134,7 @@ impl Thread {
             clears: Cell::new(0),
             notes: Cell::new(0),
             robust: Cell::new(0),
+            sequence: Sequence::new(),
             first: Mutex::new(None),
             cut: Cell::new(None),
             faults: AtomicU64::new(0),
@@ -179,6 +183,7 @@ impl Thread {
         self.set_bases([0; 2]);
         self.clears.set(0);
         self.robust.set(0);
+        self.sequence.clear();
     }
 
     /// Bases of FS and GS.
@@ -206,6 +211,20 @@ impl Thread {
     pub(super) fn will_note(&self, at: u64) {
         self.notes.set(at);
     }
+    /// Tells it which CPU it runs on, where it asked for that.
+    pub(super) fn note_cpu(&self) -> Result<(), Errno> {
+        if self.sequence.is_due() {
+            let rip = self.sequence.tell(self.registers().rip)?;
+            self.set_registers(|registers| registers.rip = rip);
+        }
+        Ok(())
+    }
+    /// Goes on at the abort of a sequence that was interrupted.
+    pub(super) fn abort_sequence(&self) -> Result<(), Errno> {
+        let rip = self.sequence.abort(self.registers().rip)?;
+        self.set_registers(|registers| registers.rip = rip);
+        Ok(())
+    }
     /// Goes to ring 3, and comes back when it is left.
     pub(super) fn enter(&self) {
         self.refused.set(None);
@@ -230,6 +249,7 @@ impl Runs for Thread {
             manager().switch(Some(space)).expect("a process's memory is there");
         }
         self.set_bases(self.bases.get());
+        self.sequence.note_moved();
         let own: &dyn Program = self;
         // SAFETY: the CPU that runs the thread keeps it until `unload`.
         let own: &'static dyn Program = unsafe { core::mem::transmute(own) };

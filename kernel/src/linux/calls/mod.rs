@@ -229,6 +229,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_setpgid => ids::setpgid,
         __NR_setsid => ids::setsid,
         __NR_prctl => process::prctl,
+        __NR_rseq => process::rseq,
         __NR_set_robust_list => process::set_robust_list,
         __NR_set_tid_address => process::set_tid_address,
 

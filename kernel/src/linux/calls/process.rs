@@ -170,6 +170,9 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
     if has(CLONE_CHILD_SETTID) {
         made.will_note(new.child_at);
     }
+    if !has(CLONE_VM) {
+        made.sequence.take_from(&thread.sequence);
+    }
     if !has(CLONE_THREAD) && !has(CLONE_VM) {
         made.signals.stack.set(thread.signals.stack.get());
     }
@@ -260,6 +263,10 @@ pub(super) fn set_robust_list(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answ
     }
     thread.robust.set(at);
     Ok(0)
+}
+
+pub(super) fn rseq(thread: &Arc<Thread>, [at, length, flags, mark, ..]: Six) -> Answer {
+    thread.sequence.register([at, length, flags, mark]).map(|()| 0)
 }
 
 /// Whether a base of FS or GS is one that the processor takes.
