@@ -244,6 +244,15 @@ fn descriptors_wait_as_on_the_host() {
 }
 
 #[test]
+fn terminals_and_who_is_in_front_are_as_on_the_host() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "terminals") else { return };
+    for cpus in ["1", "2"] {
+        same(&["--cpus", cpus], &program, &[], b"");
+    }
+}
+
+#[test]
 fn who_takes_all_that_waits_is_refused() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "greedy") else { return };

@@ -51,6 +51,10 @@ pub(super) trait Channel: Any + Send + Sync {
     fn events(&self) -> Events;
     /// Whom to wake when that may have changed (H1).
     fn waiters(&self) -> &Waiters;
+    /// The number of a device, where it is one.
+    fn device(&self) -> u64 {
+        0
+    }
     /// A request of `ioctl` that is its own.
     fn ioctl(&self, _request: u32, _at: u64) -> Result<u64, Errno> {
         Err(Errno(ENOTTY))

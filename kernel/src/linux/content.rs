@@ -89,7 +89,7 @@ pub(super) enum Device {
 }
 
 /// The number of a device.
-const fn number(major: u64, minor: u64) -> u64 {
+pub(super) const fn number(major: u64, minor: u64) -> u64 {
     major << 8 | minor
 }
 
@@ -135,6 +135,7 @@ impl Content {
                 let mut all = Device::ALL.iter().filter(|(_, _, one)| one == it);
                 all.next().map_or(0, |(_, number, _)| *number)
             }
+            Content::Channel(channel) => channel.device(),
             _ => 0,
         }
     }

@@ -22,6 +22,7 @@ use crate::memory::{managed, manager};
 use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
@@ -340,6 +341,7 @@ fn replace(thread: &Thread, memory: Arc<Held>) {
     let before = process.replace_memory(memory);
     drop(before);
     process.let_parent_go_on();
+    process.has_begun.store(true, Ordering::Relaxed);
     thread.signals.stack.set(NO_STACK);
     for action in process.actions.lock().iter_mut().filter(|action| action.handler > 1) {
         *action = Action::default();

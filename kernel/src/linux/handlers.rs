@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use super::sched::Runs;
-use super::signal::{Action, DEFAULT, Ended, IGNORE, Info, bit, is_harmless};
+use super::signal::{Action, DEFAULT, Ended, IGNORE, Info, bit, is_harmless, is_stop};
 use super::thread::{Thread, flags};
 use super::user::{self, Plain, zeros};
 use crate::frame::Floats;
@@ -47,12 +47,14 @@ pub(super) fn deliver(thread: &Arc<Thread>) {
     let (process, own) = (&thread.process, &thread.signals);
     let is_call = thread.registers().vector == CALL;
     while !thread.is_over() {
+        thread.rest();
         let Some(info) = take(thread, !own.blocked()) else { break };
         let number = info.number as u32;
         let action = process.action(number);
         match action.handler {
             IGNORE => {}
             DEFAULT if is_harmless(number) => {}
+            DEFAULT if is_stop(number) => process.stop(number),
             DEFAULT => return process.note_end(Ended::Signal(number)),
             _ => {
                 if is_call {

@@ -9,7 +9,7 @@ use super::process::{self, Process};
 use super::sched::{self, Runs};
 use super::signal::{Ended, Info};
 use super::thread::Thread;
-use super::{calls, clock, exec, futex, handlers, proc_fd, texts, user, waiters};
+use super::{calls, clock, exec, futex, handlers, proc_fd, terminal, texts, user, waiters};
 use crate::running::{CALL, Origin};
 use crate::{apic, heap, say};
 use alloc::sync::Arc;
@@ -132,6 +132,7 @@ fn finish(thread: &Arc<Thread>) {
 
 /// The last steps of a process.
 fn end(process: &Arc<Process>) {
+    terminal::end_session(process);
     process.give_back();
     proc_fd::end_process(process);
     texts::end_process(process);

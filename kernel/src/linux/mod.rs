@@ -40,6 +40,7 @@
 //! | `signalfd` | signals that are read |
 //! | `sockets` | sockets of this machine |
 //! | `streams` | the lines to whoever started the program |
+//! | `terminal` | terminals, and whose they are |
 //! | `texts` | files of `/proc` and `/sys` |
 //! | `thread` | registers, ring 3 and back |
 //! | `timer` | who is told when a time has come |
@@ -98,6 +99,7 @@ mod signal;
 mod signalfd;
 mod sockets;
 mod streams;
+mod terminal;
 mod texts;
 mod thread;
 mod timer;
@@ -203,7 +205,7 @@ pub(crate) fn run(command: &str) -> bool {
         return false;
     }
     let process = Process::first();
-    if let Err(why) = start(&process, &asked) {
+    if let Err(why) = start(&process, &asked, command) {
         say!("the program does not start: {why}");
         return false;
     }
@@ -227,9 +229,12 @@ pub(crate) fn run(command: &str) -> bool {
 }
 
 /// Makes the first thread.
-fn start(process: &Arc<Process>, asked: &Asked) -> Result<(), Errno> {
+fn start(process: &Arc<Process>, asked: &Asked, command: &str) -> Result<(), Errno> {
     texts::make_process(process).map_err(|why| Errno(why.errno()))?;
     process.enter(&asked.folder)?;
+    if let Some((size, errors_are_apart)) = terminal::console::asked(command) {
+        terminal::console::start(process, size, errors_are_apart)?;
+    }
     let thread = Thread::of(process.clone(), process.id, life::run)?;
     thread.starts(asked.path.clone(), asked.arguments.clone(), asked.environment.clone());
     sched::start(thread);

@@ -33,16 +33,17 @@ use foliant_linux::Errno;
 use foliant_units::Order;
 use linux_raw_sys::errno::{EBUSY, EINVAL, ENODEV, ENOTDIR};
 use linux_raw_sys::general::{
-    DEBUGFS_MAGIC, HUGETLBFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TMPFS_MAGIC,
+    DEBUGFS_MAGIC, DEVPTS_SUPER_MAGIC, HUGETLBFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TMPFS_MAGIC,
 };
 use spin::RwLock;
 
 /// Kinds of file systems: name, and what `statfs` says.
-pub(super) const KINDS: [(&str, u32); 6] = [
+pub(super) const KINDS: [(&str, u32); 7] = [
     ("proc", PROC_SUPER_MAGIC),
     ("sysfs", SYSFS_MAGIC),
     ("tmpfs", TMPFS_MAGIC),
     ("devtmpfs", TMPFS_MAGIC),
+    ("devpts", DEVPTS_SUPER_MAGIC),
     ("debugfs", DEBUGFS_MAGIC),
     ("hugetlbfs", HUGETLBFS_MAGIC),
 ];
@@ -79,6 +80,7 @@ pub(super) fn start() -> Result<(), Errno> {
         ("proc", "/proc"),
         ("sysfs", "/sys"),
         ("debugfs", "/sys/kernel/debug"),
+        ("devpts", "/dev/pts"),
         ("tmpfs", "/dev/shm"),
         (HUGE, "/dev/hugepages"),
     ] {

@@ -62,6 +62,10 @@ impl Queue {
         }
         if done == 0 && count > 0 { Err(Errno::FAULT) } else { Ok(done) }
     }
+    /// Keeps so many of the first bytes.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.bytes.truncate(count);
+    }
     /// Takes so many of the first bytes away.
     pub(super) fn skip(&mut self, count: usize) {
         self.bytes.drain(..count.min(self.bytes.len()));

@@ -112,6 +112,11 @@ pub(super) trait Runs: Send + Sync {
     fn is_over(&self) -> bool;
     /// Whether a wait of it ends early.
     fn is_interrupted(&self) -> bool;
+    /// Waits for as long as its process is stopped.
+    fn rest(&self);
+    /// The number of its process, and the signals that wait until it wants them.
+    fn process_id(&self) -> u32;
+    fn blocked(&self) -> u64;
     /// Whether a signal of a set waits for it.
     fn has_signal(&self, of: u64) -> bool;
     /// Takes one of them.

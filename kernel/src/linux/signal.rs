@@ -11,8 +11,8 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_linux::Errno;
 use linux_raw_sys::general::{
-    SI_KERNEL, SI_TIMER, SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG,
-    SIGWINCH, SS_DISABLE,
+    CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, SI_KERNEL, SI_TIMER, SIGCHLD, SIGCONT,
+    SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SS_DISABLE,
 };
 use spin::Mutex;
 
@@ -31,6 +31,27 @@ impl Ended {
         match self {
             Ended::Code(code) => u32::from(code) << 8,
             Ended::Signal(number) => number,
+        }
+    }
+}
+
+/// What became of a child, as those that wait for it are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Became {
+    Ended(Ended),
+    /// A signal stopped it.
+    Stopped(u32),
+    /// It went on.
+    Continued,
+}
+
+impl Became {
+    /// As `wait4` tells it.
+    pub(super) fn word(self) -> u32 {
+        match self {
+            Became::Ended(ended) => ended.word(),
+            Became::Stopped(number) => number << 8 | 0x7f,
+            Became::Continued => 0xffff,
         }
     }
 }
@@ -104,15 +125,15 @@ impl Info {
     pub(super) fn kernel(number: u32) -> Info {
         Info::plain(number, SI_KERNEL as i32)
     }
-    /// Of a child that ended.
-    pub(super) fn of_child(child: u32, ended: Ended) -> Info {
-        const EXITED: i32 = 1;
-        const KILLED: i32 = 2;
-        let (code, status) = match ended {
-            Ended::Code(code) => (EXITED, code.into()),
-            Ended::Signal(number) => (KILLED, number),
+    /// What became of a child.
+    pub(super) fn of_child(child: u32, became: Became) -> Info {
+        let (code, status) = match became {
+            Became::Ended(Ended::Code(code)) => (CLD_EXITED, code.into()),
+            Became::Ended(Ended::Signal(number)) => (CLD_KILLED, number),
+            Became::Stopped(number) => (CLD_STOPPED, number),
+            Became::Continued => (CLD_CONTINUED, SIGCONT),
         };
-        let mut info = Info::sent(SIGCHLD, code, child);
+        let mut info = Info::sent(SIGCHLD, code as i32, child);
         info.more[1] = status.into();
         info
     }
@@ -136,6 +157,10 @@ impl Waiting {
         }
         drop(told);
         self.set.fetch_or(bit(info.number as u32), Ordering::AcqRel);
+    }
+    /// Drops those of a set.
+    pub(super) fn forget(&self, of: u64) {
+        while self.take(of).is_some() {}
     }
     pub(super) fn set(&self) -> u64 {
         self.set.load(Ordering::Acquire)
@@ -191,8 +216,14 @@ pub(super) const fn bit(number: u32) -> u64 {
 
 /// Whether nothing happens by default.
 pub(super) fn is_harmless(number: u32) -> bool {
-    matches!(number, SIGCHLD | SIGCONT | SIGURG | SIGWINCH | SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU)
+    matches!(number, SIGCHLD | SIGCONT | SIGURG | SIGWINCH)
 }
+/// Whether a process stops by default.
+pub(super) fn is_stop(number: u32) -> bool {
+    STOPS & bit(number) != 0
+}
+/// The signals that stop.
+pub(super) const STOPS: u64 = bit(SIGSTOP) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
 
 // SAFETY: numbers alone, one behind the other.
 unsafe impl Plain for Info {}

@@ -270,6 +270,15 @@ impl Runs for Thread {
         let does = |number: &u32| due & bit(*number) != 0 && !self.process.ignores(*number);
         self.is_over() || due != 0 && (1..=SIGNALS).any(|number| does(&number))
     }
+    fn rest(&self) {
+        self.process.rest(|| self.is_over());
+    }
+    fn process_id(&self) -> u32 {
+        self.process.id
+    }
+    fn blocked(&self) -> u64 {
+        self.signals.blocked()
+    }
     fn has_signal(&self, of: u64) -> bool {
         (self.signals.own.set() | self.process.signals.set()) & of != 0
     }

@@ -3,7 +3,7 @@
 
 use super::content::{Content, Device};
 use super::names::make;
-use super::{proc_fd, texts};
+use super::{proc_fd, terminal, texts};
 use crate::archive;
 use foliant_files::{Body, Refused};
 use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
@@ -30,6 +30,7 @@ pub(super) fn all() -> Result<(), Refused> {
     make(b"dev/shm", 0o1777, Body::Folder)?;
     make(b"tmp", 0o1777, Body::Folder)?;
     make(b"dev/hugepages", 0o755, Body::Folder)?;
+    terminal::make_names()?;
     proc_fd::make_devices()?;
     texts::make_all()
 }

@@ -131,7 +131,7 @@ pub(super) fn wait_any<R>(
         match (found, cut) {
             (Some(result), _) => return Ok(result),
             (None, Some(cut)) => return Err(cut),
-            (None, None) => {} // it looks again
+            (None, None) => thread.rest(), // and it looks again
         }
     }
 }

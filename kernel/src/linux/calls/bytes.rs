@@ -10,7 +10,7 @@ use super::super::signal::{CUT, Info};
 use super::super::thread::Thread;
 use super::super::transfer::Transfer;
 use super::super::user::Buffer;
-use super::super::{clock, names, user, world};
+use super::super::{clock, names, terminal, user, world};
 use super::Answer;
 use super::numbers::{
     CLOSE_RANGE_CLOEXEC, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, USERFAULTFD_IOC_NEW,
@@ -27,7 +27,7 @@ use linux_raw_sys::general::{
     F_SETLKW, F_SETOWN, FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK,
     O_RDONLY, O_TRUNC, O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
 };
-use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX};
+use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX, TIOCGPTPEER};
 
 type Six = [u64; 6];
 
@@ -307,6 +307,13 @@ pub(super) fn ioctl(thread: &Arc<Thread>, [number, request, at, ..]: Six) -> Ans
         FIOCLEX | FIONCLEX => {
             thread.process.descriptors.lock().get_mut(number)?.closes = request as u32 == FIOCLEX;
             Ok(0)
+        }
+        TIOCGPTPEER => {
+            let channel = opened.channel().ok_or(Errno(ENOTTY))?;
+            let flags = at as u32;
+            let opened = terminal::peer(&**channel, flags & !O_CLOEXEC)?;
+            let closes = flags & O_CLOEXEC != 0;
+            thread.process.descriptors.lock().add(0, Descriptor { opened, closes })
         }
         request => match opened.channel() {
             Some(channel) => channel.ioctl(request, at),

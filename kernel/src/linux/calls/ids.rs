@@ -7,7 +7,7 @@ use super::Answer;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
+use linux_raw_sys::errno::{EACCES, EINVAL, EPERM, ESRCH};
 
 type Six = [u64; 6];
 
@@ -66,18 +66,39 @@ pub(super) fn getpgrp(thread: &Arc<Thread>, _: Six) -> Answer {
 pub(super) fn getsid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
     Ok(number(&of(thread, id)?.session))
 }
+/// Makes a process a member of a group of its session, which may be new.
 pub(super) fn setpgid(thread: &Arc<Thread>, [id, group, ..]: Six) -> Answer {
-    let process = of(thread, id)?;
+    if (group as i32) < 0 {
+        return Err(Errno(EINVAL));
+    }
+    let (own, process) = (&thread.process, of(thread, id)?);
+    let session = process.place().1;
+    if process.id != own.id {
+        match () {
+            () if process.parent_id() != own.id => return Err(Errno(ESRCH)),
+            () if session != own.place().1 => return Err(Errno(EPERM)),
+            () if process.has_begun.load(Ordering::Relaxed) => return Err(Errno(EACCES)),
+            () => {}
+        }
+    }
+    if process.id == session {
+        return Err(Errno(EPERM));
+    }
     let group = if group == 0 { process.id } else { group as u32 };
+    if group != process.id && !process::all().iter().any(|it| it.place() == (group, session)) {
+        return Err(Errno(EPERM));
+    }
     process.group.store(group, Ordering::Relaxed);
     Ok(0)
 }
+/// Makes a process the leader of a session of its own, without a terminal.
 pub(super) fn setsid(thread: &Arc<Thread>, _: Six) -> Answer {
     let process = &thread.process;
-    if process.group.load(Ordering::Relaxed) == process.id && process.id != 1 {
+    if process::all().iter().any(|it| it.place().0 == process.id) {
         return Err(Errno(EPERM));
     }
     process.group.store(process.id, Ordering::Relaxed);
     process.session.store(process.id, Ordering::Relaxed);
+    process.is_apart.store(false, Ordering::Relaxed);
     Ok(process.id.into())
 }

@@ -2,7 +2,7 @@
 
 use super::super::process::{self, Member, Process, Reap};
 use super::super::sched::{self, Runs};
-use super::super::signal::{CUT, Ended, Info, SIGNALS};
+use super::super::signal::{Became, CUT, Ended, Info, SIGNALS};
 use super::super::thread::Thread;
 use super::super::waiters::Cut;
 use super::super::{exec, futex, texts, user};
@@ -15,10 +15,11 @@ use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, ENOSYS, ESRCH, ETIMEDOUT};
 use linux_raw_sys::general::{
-    CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS, CLONE_SIGHAND,
-    CLONE_THREAD, CLONE_VFORK, CLONE_VM, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
-    FUTEX_REQUEUE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAKE, FUTEX_WAKE_BITSET, P_ALL, P_PGID,
-    P_PID, WNOHANG, WNOWAIT, clone_args,
+    __WALL, __WCLONE, __WNOTHREAD, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID,
+    CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM, FUTEX_CLOCK_REALTIME,
+    FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE, FUTEX_REQUEUE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAKE,
+    FUTEX_WAKE_BITSET, P_ALL, P_PGID, P_PID, WCONTINUED, WEXITED, WNOHANG, WNOWAIT, WSTOPPED,
+    WUNTRACED, clone_args,
 };
 use linux_raw_sys::prctl::{
     PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_NO_NEW_PRIVS, PR_GET_PDEATHSIG, PR_SET_DUMPABLE,
@@ -202,32 +203,34 @@ fn is_meant(own: &Process, id: i32) -> impl Fn(&Process) -> bool {
         id => child.id == id as u32,
     }
 }
-/// Waits for a child to end.
+/// Waits for news of a child.
 fn wait(
     thread: &Arc<Thread>,
     is_meant: impl Fn(&Process) -> bool,
     flags: u32,
-) -> Result<Option<(Arc<Process>, Ended)>, Errno> {
+) -> Result<Option<(Arc<Process>, Became)>, Errno> {
     let own = &thread.process;
     let reap = if flags & WNOWAIT == 0 { Reap::Yes } else { Reap::No };
-    let look = || match own.gone_child(&is_meant, reap) {
+    let look = || match own.child_news(&is_meant, flags, reap) {
         None => Some(Err(Errno(ECHILD))),
         Some(found) => found.map(|child| Ok(Some(child))),
     };
-    let found = match flags & WNOHANG != 0 {
+    match flags & WNOHANG != 0 {
         true => look().unwrap_or(Ok(None)),
         false => own.waiting.wait(None, look).unwrap_or(Err(CUT)),
-    }?;
-    Ok(found.map(|child| {
-        let ended = child.ended().expect("it is gone");
-        (child, ended)
-    }))
+    }
 }
+/// Flags of both calls that wait for children.
+const WAITS: u32 = WNOHANG | WCONTINUED | __WNOTHREAD | __WCLONE | __WALL;
 pub(super) fn wait4(thread: &Arc<Thread>, [id, status, flags, usage, ..]: Six) -> Answer {
+    let flags = flags as u32;
+    if flags & !(WAITS | WUNTRACED) != 0 {
+        return Err(Errno(EINVAL));
+    }
     let meant = is_meant(&thread.process, id as i32);
-    let Some((child, ended)) = wait(thread, meant, flags as u32 & WNOHANG)? else { return Ok(0) };
+    let Some((child, became)) = wait(thread, meant, flags | WEXITED)? else { return Ok(0) };
     if status != 0 {
-        user::put(status, &ended.word())?;
+        user::put(status, &became.word())?;
     }
     if usage != 0 {
         user::put(usage, &child.usage().and(child.children_usage()).told())?;
@@ -235,19 +238,23 @@ pub(super) fn wait4(thread: &Arc<Thread>, [id, status, flags, usage, ..]: Six) -
     Ok(child.id.into())
 }
 pub(super) fn waitid(thread: &Arc<Thread>, [kind, id, info, flags, usage, _]: Six) -> Answer {
+    let (flags, wanted) = (flags as u32, WEXITED | WSTOPPED | WCONTINUED);
+    if flags & !(WAITS | WNOWAIT | wanted) != 0 || flags & wanted == 0 {
+        return Err(Errno(EINVAL));
+    }
     let id = match kind as u32 {
         P_ALL => -1,
         P_PID if id as i32 > 0 => id as i32,
         P_PGID => (id as i32).wrapping_neg(),
         _ => return Err(Errno(EINVAL)),
     };
-    let found = wait(thread, is_meant(&thread.process, id), flags as u32)?;
+    let found = wait(thread, is_meant(&thread.process, id), flags)?;
     if usage != 0 {
         let used = found.as_ref().map(|(child, _)| child.usage().and(child.children_usage()));
         user::put(usage, &used.unwrap_or_default().told())?;
     }
     if info != 0 {
-        let told = found.map(|(child, ended)| Info::of_child(child.id, ended));
+        let told = found.map(|(child, became)| Info::of_child(child.id, became));
         user::put(info, &told.unwrap_or(user::zeros()))?;
     }
     Ok(0)

@@ -2,11 +2,11 @@
 //!
 //! **Locking**: children's lock under the list of all.
 
-use super::super::signal::{Ended, IGNORE, Info};
-use super::{ALL, Held, Process, new_id, of_id};
+use super::super::signal::{Became, Ended, IGNORE, Info};
+use super::{ALL, Held, Process, new_id, of_id, stops};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
-use linux_raw_sys::general::{SA_NOCLDWAIT, SIGCHLD, SIGKILL};
+use linux_raw_sys::general::{SA_NOCLDWAIT, SIGCHLD, SIGKILL, WCONTINUED, WEXITED, WSTOPPED};
 
 /// Whether a child that was found is taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,7 @@ impl Process {
         copy(&self.group, &child.group);
         copy(&self.session, &child.session);
         copy(&self.personality, &child.personality);
+        child.is_apart.store(self.is_apart.load(Ordering::Relaxed), Ordering::Relaxed);
         child.badness.store(self.badness.load(Ordering::Relaxed), Ordering::Relaxed);
         *child.parent.lock() = Arc::downgrade(self);
         *child.memory.write() = Some(memory);
@@ -55,7 +56,7 @@ impl Process {
         let parent = self.parent.lock().upgrade();
         match parent.filter(|parent| !parent.ignores_children()) {
             Some(parent) => {
-                parent.send(Info::of_child(self.id, ended));
+                parent.send(Info::of_child(self.id, Became::Ended(ended)));
                 parent.waiting.wake();
             }
             None => self.forget(),
@@ -70,6 +71,7 @@ impl Process {
     pub(super) fn leave_children(&self) {
         let children = core::mem::take(&mut *self.children.lock());
         let Some(first) = of_id(1) else { return };
+        let groups = self.kept_groups(&children);
         for child in children {
             *child.parent.lock() = Arc::downgrade(&first);
             first.children.lock().push(child.clone());
@@ -79,6 +81,7 @@ impl Process {
             }
         }
         first.waiting.wake();
+        stops::leave_groups(self, &groups);
     }
     /// Forgets a process: it was waited for, or nobody will.
     pub(in super::super) fn forget(&self) {
@@ -88,24 +91,38 @@ impl Process {
         }
     }
 
-    /// Looks for a child that is meant and gone; with `Reap::Yes` one caller alone gets it. `None`
-    /// where there is no child that is meant.
-    pub(in super::super) fn gone_child(
+    /// Looks for a child that is meant and of which something is to be told that is wanted; with
+    /// `Reap::Yes` one caller alone gets it. `None` where there is no child that is meant.
+    pub(in super::super) fn child_news(
         &self,
         is_meant: impl Fn(&Process) -> bool,
+        wants: u32,
         reap: Reap,
-    ) -> Option<Option<Arc<Process>>> {
+    ) -> Option<Option<(Arc<Process>, Became)>> {
+        let is_wanted = |news: Became| match news {
+            Became::Ended(_) => wants & WEXITED != 0,
+            Became::Stopped(_) => wants & WSTOPPED != 0,
+            Became::Continued => wants & WCONTINUED != 0,
+        };
         let found = {
             let mut children = self.children.lock();
             let mut meant = (0..children.len()).filter(|nth| is_meant(&children[*nth])).peekable();
             meant.peek()?;
-            let nth = meant.find(|nth| children[*nth].is_gone());
-            nth.map(|nth| match reap {
-                Reap::Yes => children.remove(nth),
-                Reap::No => children[nth].clone(),
+            let news = |nth: usize| {
+                let child = &children[nth];
+                if child.is_gone() {
+                    let ended = child.ended().map(Became::Ended).filter(|it| is_wanted(*it));
+                    return ended.map(|ended| (nth, ended));
+                }
+                child.stop.take(is_wanted, reap == Reap::No).map(|news| (nth, news))
+            };
+            let found = meant.find_map(news);
+            found.map(|(nth, news)| match (news, reap) {
+                (Became::Ended(_), Reap::Yes) => (children.remove(nth), news),
+                _ => (children[nth].clone(), news),
             })
         };
-        if let (Some(child), Reap::Yes) = (&found, reap) {
+        if let (Some((child, Became::Ended(_))), Reap::Yes) = (&found, reap) {
             ALL.write().remove(&child.id);
             let mut used = self.children_used.lock();
             *used = used.and(child.usage()).and(child.children_usage());

@@ -16,6 +16,7 @@
 mod held;
 mod kin;
 mod sent;
+mod stops;
 
 use super::clock;
 use super::content::Content;
@@ -41,6 +42,8 @@ use linux_raw_sys::general::SIGKILL;
 use spin::{Mutex, RwLock};
 
 pub(super) use held::{Handles, Held};
+use stops::Stop;
+
 pub(super) use kin::Reap;
 
 /// A process.
@@ -81,6 +84,9 @@ pub(super) struct Process {
     pub(super) is_kept_low: AtomicBool,
     /// Whether it had locks of files.
     pub(super) has_locks: AtomicBool,
+    /// It began a program since it was made, and it has no terminal though its session has one.
+    pub(super) has_begun: AtomicBool,
+    pub(super) is_apart: AtomicBool,
     /// What it may have.
     pub(super) limits: Limits,
     /// How gladly it is ended where memory runs out, and the personality that it asked for.
@@ -91,6 +97,7 @@ pub(super) struct Process {
     /// What its threads used that have ended, and its children that were waited for.
     used: Mutex<Usage>,
     children_used: Mutex<Usage>,
+    stop: Stop,
     ended: Mutex<Option<Ended>>,
     /// Nothing of it runs any more.
     is_gone: AtomicBool,
@@ -180,12 +187,15 @@ impl Process {
             is_dumpable: AtomicBool::new(true),
             is_kept_low: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
+            has_begun: AtomicBool::new(false),
+            is_apart: AtomicBool::new(false),
             limits,
             badness: AtomicI32::new(0),
             personality: AtomicU32::new(0),
             began: clock::uptime(),
             used: Mutex::new(Usage::default()),
             children_used: Mutex::new(Usage::default()),
+            stop: Stop::new(),
             ended: Mutex::new(None),
             is_gone: AtomicBool::new(false),
             gone: Waiters::new(),
@@ -331,6 +341,7 @@ impl Process {
             threads.is_empty()
         };
         self.alone.wake();
+        self.note_rest();
         is_last
     }
     /// A descriptor was closed: with it go all locks that the process has of its file.

@@ -2,10 +2,12 @@
 
 use super::super::events::Events;
 use super::super::sched;
-use super::super::signal::{Action, DEFAULT, Ended, IGNORE, Info, bit, is_harmless};
+use super::super::signal::{
+    Action, DEFAULT, Ended, IGNORE, Info, STOPS, bit, is_harmless, is_stop,
+};
 use super::{Member, Process};
 use alloc::sync::Arc;
-use linux_raw_sys::general::SIGKILL;
+use linux_raw_sys::general::{SIGCONT, SIGKILL, SIGSTOP};
 
 impl Process {
     /// What it does about a signal.
@@ -15,7 +17,7 @@ impl Process {
     /// Whether a signal would do nothing.
     pub(in super::super) fn ignores(&self, number: u32) -> bool {
         match self.action(number).handler {
-            IGNORE => number != SIGKILL,
+            IGNORE => !matches!(number, SIGKILL | SIGSTOP),
             DEFAULT => is_harmless(number),
             _ => false,
         }
@@ -23,6 +25,7 @@ impl Process {
     /// Sends it a signal.
     pub(in super::super) fn send(&self, info: Info) {
         let number = info.number as u32;
+        self.turn(number);
         let is_waited_for = || {
             let threads = self.threads.lock();
             threads.iter().any(|thread| thread.signals().blocked() & bit(number) != 0)
@@ -33,6 +36,10 @@ impl Process {
         if number == SIGKILL {
             return self.note_end(Ended::Signal(SIGKILL));
         }
+        let may_stop = is_stop(number) && self.action(number).handler == DEFAULT;
+        if may_stop && (number == SIGSTOP || !is_waited_for()) {
+            return self.stop(number);
+        }
         self.signals.put(info);
         self.call_threads();
         self.signalled.wake_for(Events::IN);
@@ -40,16 +47,34 @@ impl Process {
     /// Sends one of its threads a signal.
     pub(in super::super) fn send_to(&self, thread: &Arc<dyn Member>, info: Info) {
         let number = info.number as u32;
-        if number == SIGKILL {
+        if matches!(number, SIGKILL | SIGSTOP) {
             return self.send(info);
         }
+        self.turn(number);
         let is_blocked = thread.signals().blocked() & bit(number) != 0;
         if self.ignores(number) && !is_blocked {
             return;
+        }
+        if is_stop(number) && self.action(number).handler == DEFAULT && !is_blocked {
+            return self.stop(number);
         }
         thread.signals().own.put(info);
         sched::wake(thread.clone());
         sched::wake_cpus();
         self.signalled.wake_for(Events::IN);
+    }
+    /// What goes on takes away what stops, and the other way round.
+    fn turn(&self, number: u32) {
+        let against = match number {
+            SIGCONT => STOPS,
+            number if is_stop(number) => bit(SIGCONT),
+            _ => return,
+        };
+        self.signals.forget(against);
+        let threads = self.threads.lock().clone();
+        threads.iter().for_each(|thread| thread.signals().own.forget(against));
+        if number == SIGCONT {
+            self.go_on();
+        }
     }
 }

@@ -11,7 +11,7 @@
 use super::super::content::{Content, Link, Positioned, Text};
 use super::super::names::{self, make};
 use super::super::process::{Held, Member, Process};
-use super::super::{limits, mounts, remote};
+use super::super::{limits, mounts, remote, terminal};
 use super::memory::{WORD, words};
 use super::{BOTH, READ, TICK, WRITTEN, put, taken, written};
 use alloc::format;
@@ -256,6 +256,7 @@ impl About {
         let threads = self.threads(process);
         match () {
             () if process.is_gone() || threads.is_empty() => ('Z', "zombie"),
+            () if process.is_stopped() => ('T', "stopped"),
             () if threads.iter().all(|it| it.scheduled().is_parked()) => ('S', "sleeping"),
             () => ('R', "running"),
         }
@@ -270,6 +271,8 @@ impl About {
         };
         let children = process.children_usage();
         let nice = threads.first().map_or(0, |thread| thread.scheduled().nice());
+        let terminal = terminal::of_process(process);
+        let (terminal, front) = terminal.map_or((0, -1), |(tty, front)| (tty, front as i32));
         let mut size = String::new();
         if let Some(memory) = process.memory() {
             memory.with(|memory| memory.statm(&mut size)).map_err(|_| Errno::NOMEM)?;
@@ -278,7 +281,8 @@ impl About {
         let (size, resident) = (pages.next().unwrap_or(0) * 4096, pages.next().unwrap_or(0));
         written(|out| {
             write!(out, "{} ({name}) {} {}", self.id, self.state(process).0, process.parent_id())?;
-            write!(out, " {} {} 0 -1 0", load(&process.group), load(&process.session))?;
+            let place = [&process.group, &process.session].map(load);
+            write!(out, " {} {} {terminal} {front} 0", place[0], place[1])?;
             write!(out, " {} {} 0 0", usage.faults, children.faults)?;
             let times = [usage.user, usage.system, children.user, children.system];
             times.into_iter().try_for_each(|nanos| write!(out, " {}", nanos / TICK))?;

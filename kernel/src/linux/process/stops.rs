@@ -1,0 +1,188 @@
+//! Processes that stop and go on.
+//!
+//! ```text
+//!   runs ── a signal that stops ─▶ its threads rest: where they wait, or before ring 3 ─▶ all rest:
+//!    ▲                                                                     the parent is told │
+//!    └────────────── SIGCONT, told as well; its end ◀─────────────────────────────────────────┘
+//! ```
+//!
+//! A thread that waits in a call rests there and looks again afterwards: no call has to be made
+//! again because a process stopped, and times go on.
+//!
+//! **Invariants**
+//! - P4. The parent is told of a stop when all threads rest: none runs in ring 3 then.
+//!
+//! **Locking**: the stop's own lock, with nothing under it.
+
+use super::super::sched;
+use super::super::signal::{Became, IGNORE, Info};
+use super::{Process, all};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::general::{SA_NOCLDSTOP, SIGCHLD, SIGCONT, SIGHUP, SIGSTOP};
+use spin::Mutex;
+
+/// Whether a process is stopped.
+pub(super) struct Stop(Mutex<Inside>);
+
+struct Inside {
+    /// The signal that stopped it.
+    by: Option<u32>,
+    /// How often it stopped.
+    count: u64,
+    /// Threads that rest.
+    resting: usize,
+    /// What those that wait for it were not told yet.
+    news: Option<Became>,
+}
+
+impl Stop {
+    pub(super) const fn new() -> Stop {
+        Stop(Mutex::new(Inside { by: None, count: 0, resting: 0, news: None }))
+    }
+    /// What became of it, if it is one of these and nobody was told. It is told once.
+    pub(super) fn take(&self, wants: impl Fn(Became) -> bool, keep: bool) -> Option<Became> {
+        let mut inside = self.0.lock();
+        let news = inside.news.filter(|news| wants(*news))?;
+        if !keep {
+            inside.news = None;
+        }
+        Some(news)
+    }
+}
+
+impl Process {
+    /// Whether it is stopped, or about to be.
+    pub(in super::super) fn is_stopped(&self) -> bool {
+        self.stop.0.lock().by.is_some()
+    }
+    /// Stops it, as a signal does by default. A group that nobody could make go on stays as it is.
+    pub(in super::super) fn stop(&self, number: u32) {
+        if number != SIGSTOP && self.is_orphan() || self.ended().is_some() {
+            return;
+        }
+        {
+            let mut inside = self.stop.0.lock();
+            if inside.by.is_some() {
+                return;
+            }
+            inside.by = Some(number);
+            inside.count += 1;
+            (inside.resting, inside.news) = (0, None);
+        }
+        self.call_threads();
+    }
+    /// Has it go on.
+    pub(super) fn go_on(&self) {
+        {
+            let mut inside = self.stop.0.lock();
+            if inside.by.take().is_none() {
+                return;
+            }
+            inside.news = Some(Became::Continued);
+        }
+        self.call_threads();
+        self.tell_news(Became::Continued);
+    }
+    /// Waits for as long as it is stopped, in place of one of its threads.
+    pub(in super::super) fn rest(&self, is_over: impl Fn() -> bool) {
+        while !is_over() {
+            let count = {
+                let mut inside = self.stop.0.lock();
+                if inside.by.is_none() {
+                    return;
+                }
+                inside.resting += 1;
+                inside.count
+            };
+            self.note_rest();
+            let rests = || {
+                let inside = self.stop.0.lock();
+                inside.by.is_some() && inside.count == count
+            };
+            while !is_over() && rests() {
+                sched::park(None);
+            }
+        }
+    }
+    /// Tells the parent, where all threads rest (P4).
+    pub(super) fn note_rest(&self) {
+        let threads = self.threads.lock().len();
+        let news = {
+            let mut inside = self.stop.0.lock();
+            match inside.by {
+                Some(number) if threads > 0 && inside.resting >= threads => {
+                    inside.resting = 0;
+                    inside.news = Some(Became::Stopped(number));
+                    inside.news
+                }
+                _ => None,
+            }
+        };
+        if let Some(news) = news {
+            self.tell_news(news);
+        }
+    }
+    fn tell_news(&self, news: Became) {
+        let parent = self.parent.lock().upgrade();
+        let Some(parent) = parent else { return };
+        let action = parent.action(SIGCHLD);
+        if action.handler != IGNORE && action.flags & u64::from(SA_NOCLDSTOP) == 0 {
+            parent.send(Info::of_child(self.id, news));
+        }
+        parent.waiting.wake();
+    }
+
+    /// Whether nobody of its session could make its group go on.
+    pub(in super::super) fn is_orphan(&self) -> bool {
+        let (group, session) = self.place();
+        is_orphan(group, session, 0)
+    }
+    /// Groups that somebody could make go on because it is there: its own for its parent's sake,
+    /// and those of its children for its own.
+    pub(super) fn kept_groups(&self, children: &[Arc<Process>]) -> Vec<u32> {
+        let is_kept = |member: &Process, parent: &Process| {
+            let (member, parent) = (member.place(), parent.place());
+            member.0 != parent.0 && member.1 == parent.1
+        };
+        let parent = self.parent.lock().upgrade();
+        let own = parent.filter(|parent| is_kept(self, parent)).map(|_| self.place().0);
+        let others = children.iter().filter(|child| is_kept(child, self));
+        others.map(|child| child.place().0).chain(own).collect()
+    }
+    /// Its group and its session.
+    pub(in super::super) fn place(&self) -> (u32, u32) {
+        (self.group.load(Ordering::Relaxed), self.session.load(Ordering::Relaxed))
+    }
+}
+
+/// Whether no member of a group but one that ends has a parent elsewhere in the session.
+fn is_orphan(group: u32, session: u32, but: u32) -> bool {
+    let is_kept = |member: &Arc<Process>| {
+        let parent = member.parent.lock().upgrade();
+        let is_elsewhere = |parent: Arc<Process>| {
+            let place = parent.place();
+            place.0 != group && place.1 == session && parent.id != but
+        };
+        let is_one = member.place() == (group, session) && member.id != but && !member.is_gone();
+        is_one && parent.is_some_and(is_elsewhere)
+    };
+    !all().iter().any(is_kept)
+}
+/// Sees to groups that the end of a process leaves alone: whoever is stopped there hears of it, and
+/// goes on.
+pub(super) fn leave_groups(ends: &Process, groups: &[u32]) {
+    let session = ends.place().1;
+    for group in groups {
+        let members = || all().into_iter().filter(|it| it.place() == (*group, session));
+        let is_left = members().any(|it| it.id != ends.id && it.is_stopped());
+        if !is_left || !is_orphan(*group, session, ends.id) {
+            continue;
+        }
+        for member in members().filter(|it| it.id != ends.id).collect::<Vec<_>>() {
+            member.send(Info::kernel(SIGHUP));
+            member.send(Info::kernel(SIGCONT));
+        }
+    }
+}
