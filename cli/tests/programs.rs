@@ -183,6 +183,33 @@ print(len(table), sorted(sums))
 }
 
 #[test]
+fn interrupts_are_told_in_the_lines_of_linux() {
+    let Some(busybox) = installed("busybox") else { return };
+    let words = ["--cpus", "3"].map(OsStr::new);
+    let line = [busybox.as_os_str(), "cat".as_ref(), "/proc/interrupts".as_ref()];
+    let ran = boot(Path::new("/"), &words, &line, b"");
+    let ours = String::from_utf8(ran.stdout).unwrap();
+    let host = std::fs::read_to_string("/proc/interrupts").unwrap();
+    // A name, a number for each CPU, and what it is.
+    let parts = |line: &str| {
+        let (name, rest) = line.trim().split_once(':')?;
+        let what = rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit());
+        let count = rest[..rest.len() - what.len()].split_whitespace().count();
+        Some((name.to_owned(), what.to_owned(), count))
+    };
+    let there: Vec<_> = host.lines().filter_map(parts).collect();
+    assert_eq!(ours.lines().next().unwrap(), "           CPU0       CPU1       CPU2       ");
+    let lines: Vec<_> = ours.lines().filter_map(parts).collect();
+    for name in ["LOC", "RES", "CAL", "TLB"] {
+        assert!(lines.iter().any(|line| line.0 == name), "{ours}");
+    }
+    for (name, what, count) in lines {
+        assert_eq!(count, 3, "{ours}");
+        assert!(there.iter().any(|line| (&line.0, &line.1) == (&name, &what)), "{name}: {host}");
+    }
+}
+
+#[test]
 fn a_compiler_makes_the_object_that_it_makes_here() {
     let (Some(gcc), Some(busybox)) = (installed("gcc"), installed("busybox")) else { return };
     let folder = TempDir::new().unwrap();

@@ -37,6 +37,7 @@ mod gates;
 mod giving_up;
 mod heap;
 mod info;
+mod interrupts;
 mod lab;
 mod laws;
 mod layout;

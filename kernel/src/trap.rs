@@ -28,10 +28,11 @@
 use crate::apic::{SHOOTDOWN, STORM, TICK, WAKE};
 use crate::cpu::{self, KERNEL_CODE, KERNEL_DATA};
 use crate::frame::{Floats, Frame};
+use crate::interrupts::Kind;
 use crate::memory::machine;
 use crate::port::{self, fault_address};
 use crate::running::{CALL, Origin, Program, Stop, is_served};
-use crate::{gates, reach, smp, storm};
+use crate::{gates, interrupts, reach, smp, storm};
 use core::arch::global_asm;
 use foliant::fault::Access;
 use foliant_units::Va;
@@ -153,16 +154,19 @@ extern "C" fn trap(frame: &mut Frame) {
     match frame.vector {
         PAGE_FAULT => page_fault(frame),
         vector if vector == u64::from(SHOOTDOWN) => {
+            interrupts::count(Kind::Shootdown);
             machine().serve();
             smp::end_of_interrupt();
         }
         vector if vector == u64::from(WAKE) || vector == u64::from(TICK) => {
+            let is_timer = vector == u64::from(TICK);
+            interrupts::count(if is_timer { Kind::Timer } else { Kind::Wake });
             smp::end_of_interrupt();
             // The program's thread looks whether another one's turn has come, or its own end. In
             // the kernel it does so when it is back.
             if frame.is_users() {
                 leave(frame);
-            } else if frame.vector == u64::from(TICK) && cpu::user().program().is_some() {
+            } else if is_timer && cpu::user().program().is_some() {
                 smp::interrupt_in(SOON);
             }
         }
@@ -170,7 +174,7 @@ extern "C" fn trap(frame: &mut Frame) {
             storm::strike();
             smp::end_of_interrupt();
         }
-        SPURIOUS => {}
+        SPURIOUS => interrupts::count(Kind::Spurious),
         vector if frame.is_users() => {
             if leave(frame) {
                 return;

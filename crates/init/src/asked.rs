@@ -1,5 +1,6 @@
 //! What is asked for, and the file systems that it is told with.
 
+use crate::experiments::Experiment;
 use nix::mount::{MsFlags, mount as mount_one};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
@@ -35,6 +36,10 @@ pub(crate) struct Round {
 pub(crate) enum Asked {
     Measure(Measure),
     Round(Round),
+    /// Experiments, one behind the other.
+    Published(Vec<Experiment>),
+    /// One of them, by a process of its own.
+    Experiment(Experiment),
 }
 
 impl Asked {
@@ -54,7 +59,11 @@ impl Asked {
         variables: Vec<(OsString, OsString)>,
         folder: PathBuf,
     ) -> Result<Asked, Box<dyn Error>> {
-        const USAGE: &str = "measure SIZES ROUNDS PROGRAM NAME ARGUMENTS..., or round SIZE ...";
+        const USAGE: &str = "measure SIZES ROUNDS PROGRAM NAME ARGUMENTS..., round SIZE ..., \
+                             published NAME=AMOUNT..., or experiment NAME AMOUNT";
+        if let Some(asked) = Asked::experiments(&words) {
+            return asked;
+        }
         if words.len() < 5 {
             return Err(USAGE.into());
         }
@@ -73,6 +82,27 @@ impl Asked {
                 Ok(Asked::Round(Round { size: *size, rounds, program, arguments }))
             }
             _ => Err(USAGE.into()),
+        }
+    }
+}
+
+impl Asked {
+    fn experiments(words: &[OsString]) -> Option<Result<Asked, Box<dyn Error>>> {
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        let (what, words) = words.split_first()?;
+        let published = |word: &str| match word.split_once('=') {
+            Some((name, amount)) => Experiment::of(name, amount),
+            None => Err(format!("{word} has no amount").into()),
+        };
+        match (&**what, words) {
+            ("published", words) => {
+                let all: Result<Vec<_>, _> = words.iter().map(|word| published(word)).collect();
+                Some(all.map(Asked::Published))
+            }
+            ("experiment", [name, amount]) => {
+                Some(Experiment::of(name, amount).map(Asked::Experiment))
+            }
+            _ => None,
         }
     }
 }

@@ -6,9 +6,11 @@
 //!        ├─▶ once for each size: the switches of folios, then itself: round SIZE ROUNDS ..
 //!        │                             └─▶ for each round: the clock, the program, the clock
 //!        └─▶ the power is switched off
+//!   foliant-init published NAME=AMOUNT...     experiments of published documents instead
 //! ```
 //!
-//! What it says stands on standard output, a line for each round and each size ([`round`]), and
+//! What it says stands on standard output, a line for each round and each size ([`round`]), or for
+//! each thing that an experiment counts ([`experiments`]), and
 //! `measured` behind all of them, or `init` and what went wrong. What
 //! the program says goes to a file in memory, of which a line has length and hash.
 //!
@@ -20,10 +22,13 @@
 //! - I2. Each size has a process of its own: what its children used is counted for them alone.
 
 mod asked;
+mod counts;
+mod experiments;
 mod round;
 mod switches;
 
 use asked::Asked;
+use experiments::Experiment;
 use nix::sys::reboot::{RebootMode, reboot};
 use std::error::Error;
 use std::process::{Command, ExitCode};
@@ -36,6 +41,8 @@ fn main() -> ExitCode {
     let done = Asked::read().and_then(|asked| match asked {
         Asked::Measure(all) => measure(&all),
         Asked::Round(one) => round::all(&one),
+        Asked::Published(all) => published(&all),
+        Asked::Experiment(one) => one.run(),
     });
     let code = match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,6 +74,15 @@ fn measure(all: &asked::Measure) -> Result<(), Box<dyn Error>> {
             return Err(format!("a size of {size} was not measured: {status}").into());
         }
     }
+    println!("measured");
+    Ok(())
+}
+
+/// Carries experiments out, one behind the other.
+fn published(all: &[Experiment]) -> Result<(), Box<dyn Error>> {
+    asked::mount()?;
+    std::thread::sleep(SETTLES);
+    all.iter().try_for_each(Experiment::start)?;
     println!("measured");
     Ok(())
 }

@@ -15,9 +15,9 @@
 //! | `shootdowns` | interrupts of that kind, of all CPUs |
 //! | `exit`, `signal` | how it ended |
 //! | `length`, `output` | bytes that it said, and a hash of them |
-#![allow(unsafe_code)]
 
 use crate::asked::Round;
+use crate::counts::{Interrupts, ticks};
 use crate::switches;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -52,14 +52,15 @@ fn one(asked: &Round, nth: u32) -> Result<(), Box<dyn Error>> {
     let name = asked.arguments.first().map_or(asked.program.as_os_str(), |name| name);
     command.arg0(name).args(asked.arguments.iter().skip(1));
     command.stdin(Stdio::null()).stdout(said).stderr(errors);
-    let (shootdowns, before) = (shootdowns()?, getrusage(UsageWho::RUSAGE_CHILDREN)?);
+    let (interrupts, before) = (Interrupts::now(), getrusage(UsageWho::RUSAGE_CHILDREN)?);
     let start = ticks();
     let status = command.status().map_err(|why| format!("the program does not start: {why}"))?;
     let ticks = ticks() - start;
     let after = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let user = (after.user_time() - before.user_time()).num_microseconds();
     let faults = after.minor_page_faults() - before.minor_page_faults();
-    let (peak, shootdowns) = (after.max_rss(), self::shootdowns()? - shootdowns);
+    let peak = after.max_rss();
+    let shootdowns = Interrupts::now().since(interrupts).shootdowns;
     let end = match status.signal() {
         Some(number) => format!("signal={number}"),
         None => format!("exit={}", status.code().unwrap_or_default()),
@@ -79,17 +80,4 @@ fn one(asked: &Round, nth: u32) -> Result<(), Box<dyn Error>> {
         hash.finish()
     );
     Ok(())
-}
-
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 has the clock, and the kernel lets programs read it.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// The line of `/proc/interrupts` about shootdowns, summed up.
-fn shootdowns() -> Result<u64, Box<dyn Error>> {
-    let text = fs::read_to_string("/proc/interrupts").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("TLB:"));
-    let numbers = line.unwrap_or_default().split_whitespace();
-    Ok(numbers.map_while(|word| word.parse::<u64>().ok()).sum())
 }

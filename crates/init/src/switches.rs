@@ -25,6 +25,13 @@ fn sizes() -> Result<Vec<(u64, PathBuf)>, Box<dyn Error>> {
 
 /// Switches one size on, and all others off; 4 KiB is none of them.
 pub(crate) fn only(size: u64) -> Result<(), Box<dyn Error>> {
+    set(size, "always")
+}
+/// The same, for memory that is advised to have large folios.
+pub(crate) fn advised(size: u64) -> Result<(), Box<dyn Error>> {
+    set(size, "madvise")
+}
+fn set(size: u64, on: &str) -> Result<(), Box<dyn Error>> {
     let all = sizes()?;
     if size != BASE && all.iter().all(|(other, _)| *other != size) {
         return Err(format!("the kernel has no switch for folios of {size} bytes").into());
@@ -35,7 +42,7 @@ pub(crate) fn only(size: u64) -> Result<(), Box<dyn Error>> {
         put(&sleeps, "4000000000")?;
     }
     for (other, folder) in all {
-        let word = if other == size { "always" } else { "never" };
+        let word = if other == size { on } else { "never" };
         put(&folder.join("enabled"), word)?;
     }
     Ok(())

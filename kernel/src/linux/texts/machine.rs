@@ -5,16 +5,18 @@ use super::super::process;
 use super::super::segments;
 use super::super::{clock, mounts, world};
 use super::{READ, RELEASE, TICK, put, written};
+use crate::interrupts::{self, Kind};
 use crate::memory::manager;
 use crate::{smp, symbols};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt::Write;
+use core::fmt::{self, Write};
 use foliant::vmap::Caller;
 use foliant_files::Refused;
 use foliant_linux::meminfo::{self, Listed};
 use foliant_linux::{Errno, zones};
+use foliant_units::Cpu;
 use linux_raw_sys::errno::EACCES;
 
 /// What a text about the machine shows.
@@ -26,6 +28,7 @@ enum About {
     Cpu(usize),
     Cpuinfo,
     Filesystems,
+    Interrupts,
     Loadavg,
     Meminfo,
     Mounts,
@@ -43,11 +46,12 @@ enum About {
 }
 
 impl About {
-    const ALL: [(&'static str, About); 18] = [
+    const ALL: [(&'static str, About); 19] = [
         ("proc/buddyinfo", About::Buddyinfo),
         ("proc/cmdline", About::Cmdline),
         ("proc/cpuinfo", About::Cpuinfo),
         ("proc/filesystems", About::Filesystems),
+        ("proc/interrupts", About::Interrupts),
         ("proc/loadavg", About::Loadavg),
         ("proc/meminfo", About::Meminfo),
         ("proc/mounts", About::Mounts),
@@ -104,6 +108,7 @@ impl Text for About {
             About::Filesystems => {
                 mounts::KINDS.iter().try_for_each(|(name, _)| writeln!(out, "nodev\t{name}"))
             }
+            About::Interrupts => interrupts(out),
             About::Loadavg => {
                 writeln!(out, "0.00 0.00 0.00 1/{} {}", process::all().len(), process::last_id())
             }
@@ -140,6 +145,29 @@ impl Text for About {
     fn write(&self, _: &[u8]) -> Result<(), Errno> {
         Err(Errno(EACCES))
     }
+}
+
+/// Interrupts by CPU, in Linux's columns. No CPU has another one call a function.
+fn interrupts(out: &mut String) -> fmt::Result {
+    const LINES: [(&str, Option<Kind>, &str); 5] = [
+        ("LOC", Some(Kind::Timer), "Local timer interrupts"),
+        ("SPU", Some(Kind::Spurious), "Spurious interrupts"),
+        ("RES", Some(Kind::Wake), "Rescheduling interrupts"),
+        ("CAL", None, "Function call interrupts"),
+        ("TLB", Some(Kind::Shootdown), "TLB shootdowns"),
+    ];
+    let cpus = || (0..smp::online()).map(|cpu| Cpu(cpu as u16));
+    write!(out, "{:11}", "")?;
+    cpus().try_for_each(|cpu| write!(out, "CPU{:<8}", cpu.0))?;
+    out.write_char('\n')?;
+    for (name, kind, text) in LINES {
+        write!(out, "{name}: ")?;
+        for cpu in cpus() {
+            write!(out, "{:10} ", kind.map_or(0, |kind| interrupts::taken(cpu, kind)))?;
+        }
+        writeln!(out, "  {text}")?;
+    }
+    Ok(())
 }
 
 /// The name of a caller of `vmalloc`.
