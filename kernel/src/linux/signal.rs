@@ -155,7 +155,6 @@ impl Waiting {
         if waits.code == SI_TIMER && info.code == SI_TIMER {
             *waits = info;
         }
-        drop(told);
         self.set.fetch_or(bit(info.number as u32), Ordering::AcqRel);
     }
     /// Drops those of a set.

@@ -1,6 +1,7 @@
 //! Who is whose child: processes come, end, and are waited for.
 //!
-//! **Locking**: children's lock under the list of all.
+//! **Locking**: children's lock under the list of all. Under it a child's parent, and what telling
+//! of a signal takes.
 
 use super::super::signal::{Became, Ended, IGNORE, Info};
 use super::{ALL, Held, Process, new_id, of_id, stops};
@@ -47,19 +48,34 @@ impl Process {
     pub(in super::super) fn parent_id(&self) -> u32 {
         self.parent.lock().upgrade().map_or(0, |parent| parent.id)
     }
-    /// Tells its parent. That may be ending as well: what it leaves its children to looks at them
-    /// behind the change of parents, and finds that this one is gone.
+    /// Tells its parent. Whoever waits there finds the signal and the child at once, or neither: a
+    /// signal that came later would be taken for another child's.
     pub(in super::super) fn tell_parent(&self) {
         let ended = self.ended().expect("it has ended");
-        self.is_gone.store(true, Ordering::Release);
-        self.gone.wake();
-        let parent = self.parent.lock().upgrade();
-        match parent.filter(|parent| !parent.ignores_children()) {
-            Some(parent) => {
-                parent.send(Info::of_child(self.id, Became::Ended(ended)));
-                parent.waiting.wake();
+        loop {
+            let parent = self.parent.lock().upgrade();
+            let Some(parent) = parent else {
+                self.is_gone.store(true, Ordering::Release);
+                self.gone.wake();
+                return self.forget();
+            };
+            let children = parent.children.lock();
+            if self.parent_id() != parent.id {
+                continue; // it ends as well, and has left its children to another one
             }
-            None => self.forget(),
+            self.is_gone.store(true, Ordering::Release);
+            let is_told = !parent.ignores_children();
+            if is_told {
+                parent.send(Info::of_child(self.id, Became::Ended(ended)));
+            }
+            drop(children);
+            self.gone.wake();
+            if is_told {
+                parent.waiting.wake();
+            } else {
+                self.forget();
+            }
+            return;
         }
     }
     /// Whether ended children are not waited for.
@@ -69,11 +85,16 @@ impl Process {
     }
     /// Gives its children to the first process (P2).
     pub(super) fn leave_children(&self) {
-        let children = core::mem::take(&mut *self.children.lock());
         let Some(first) = of_id(1) else { return };
+        let children = {
+            let mut children = self.children.lock();
+            for child in children.iter() {
+                *child.parent.lock() = Arc::downgrade(&first);
+            }
+            core::mem::take(&mut *children)
+        };
         let groups = self.kept_groups(&children);
         for child in children {
-            *child.parent.lock() = Arc::downgrade(&first);
             first.children.lock().push(child.clone());
             let signal = child.dies_with.load(Ordering::Relaxed);
             if signal != 0 {
