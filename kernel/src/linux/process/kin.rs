@@ -70,12 +70,10 @@ impl Process {
             }
             drop(children);
             self.gone.wake();
-            if is_told {
-                parent.waiting.wake();
-            } else {
+            if !is_told {
                 self.forget();
             }
-            return;
+            return parent.waiting.wake(); // for nothing as well: there may be no child any more
         }
     }
     /// Whether ended children are not waited for.
