@@ -393,7 +393,7 @@ pub(crate) mod tests {
     fn a_program_goes_with_its_own_options_alone() {
         for (line, words) in [
             ("foliant boot --laws -- true", "--laws does not go with COMMAND"),
-            ("foliant boot --shell -- true", "--shell does not go with COMMAND"),
+            ("foliant boot --shell -- true", "--shell=PROGRAM does not go with COMMAND"),
             ("foliant boot --lab flush -- true", "--lab does not go with COMMAND"),
             ("foliant boot --calls -- true", "--calls does not go with COMMAND"),
             ("foliant boot --calls --laws", "--calls does not go with --laws"),
