@@ -464,7 +464,7 @@ fn first<const N: usize>(options: [(bool, &'static str); N]) -> Option<&'static 
 
 /// What `boot` does beside running a program. A program's options name them: what an option
 /// requires counts as given where something else excludes it.
-const OTHERS: [&str; 4] = ["lab", "laws", "shell", "calls"];
+const OTHERS: [&str; 3] = ["lab", "laws", "calls"];
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Boot {
@@ -479,9 +479,11 @@ pub(crate) struct Boot {
     /// Run the laws of the hardware contract
     #[arg(long, group = "what")]
     pub(crate) laws: bool,
-    /// Talk to the kernel
-    #[arg(long, group = "what")]
-    pub(crate) shell: bool,
+    /// A shell. At a terminal it is busybox's, where that is installed, as a login; down a pipe,
+    /// and with --shell=kernel, it is the kernel's own, by which the manager is worked by hand.
+    /// With a program it is that one
+    #[arg(long, value_name = "PROGRAM", num_args = 0..=1, require_equals = true, default_missing_value = "", groups = ["what", "runs"], value_hint = ValueHint::CommandName)]
+    pub(crate) shell: Option<OsString>,
     /// List the system calls that the kernel knows
     #[arg(long, group = "what")]
     pub(crate) calls: bool,
@@ -490,20 +492,31 @@ pub(crate) struct Boot {
     pub(crate) json: bool,
     /// Files and folders that the program finds where they are here; a program or a library comes
     /// with the libraries that it needs
-    #[arg(long, value_name = "PATH", num_args = 1.., requires = "program", conflicts_with_all = OTHERS, value_hint = ValueHint::AnyPath)]
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "runs", conflicts_with_all = OTHERS, value_hint = ValueHint::AnyPath)]
     pub(crate) with: Vec<PathBuf>,
     /// The size of folios for the program's memory: 4k, 16k to 2m [default: the kernel's choice]
-    #[arg(long = "size", value_name = "SIZE", value_parser = folio, requires = "program", conflicts_with_all = OTHERS)]
+    #[arg(long = "size", value_name = "SIZE", value_parser = folio, requires = "runs", conflicts_with_all = OTHERS)]
     pub(crate) folio: Option<Order>,
     /// Say on standard error what the kernel counted, when the program has ended: table, json
     /// [default: table]
-    #[arg(long, value_name = "FORM", value_parser = form, num_args = 0..=1, default_missing_value = "table", requires = "program", conflicts_with_all = OTHERS)]
+    #[arg(long, value_name = "FORM", value_parser = form, num_args = 0..=1, default_missing_value = "table", requires = "runs", conflicts_with_all = OTHERS)]
     pub(crate) stats: Option<Form>,
     /// The program and its arguments; how it ends is how this command ends
-    #[arg(id = "program", last = true, group = "what", value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(id = "program", last = true, groups = ["what", "runs"], value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) guest: Guest,
+}
+
+impl Boot {
+    /// An option about a program that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        first([
+            (!self.with.is_empty(), "--with"),
+            (self.folio.is_some(), "--size"),
+            (self.stats.is_some(), "--stats"),
+        ])
+    }
 }
 
 #[derive(ClapArgs, Debug)]

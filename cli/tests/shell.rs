@@ -2,21 +2,15 @@
 //! same every time.
 #![cfg(unix)]
 
-use nix::pty::{OpenptyResult, openpty};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+mod seat;
+
+use seat::{Seat, has_qemu};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 /// The prompt at the begin of a line: where a line is shown anew, no line feed is before it.
 const PROMPT: &str = "\nfoliant> ";
 const FAREWELL: &str = "all given back, the recount agrees";
-/// Nothing takes so long that is about to come at all: the kernel may have to be built first, and
-/// the guest is ended before.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What is typed, and the lines that answer it. Lines about ticks are left out.
 const SESSION: &[(&str, &[&str])] = &[
@@ -164,54 +158,15 @@ const BY_HAND: &[(&str, &[&str])] = &[
     ("fork", &["space 1 is a fork of space 2, with …"]),
 ];
 
-/// The command at a terminal.
-struct Seat {
-    child: Child,
-    terminal: File,
-    told: Receiver<Vec<u8>>,
-    /// What was shown and not yet looked at.
-    shown: String,
-}
-
 impl Seat {
     /// Boots two CPUs with 256 MiB, and waits for the prompt. `None` where there is no QEMU.
     fn take() -> Option<Seat> {
         if !has_qemu() {
             return None;
         }
-        let OpenptyResult { master, slave } = openpty(None, None).unwrap();
-        let end = || Stdio::from(slave.try_clone().unwrap());
-        let child = command().stdin(end()).stdout(end()).spawn().unwrap();
-        let mut reader = File::from(master.try_clone().unwrap());
-        let (tell, told) = channel();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = reader.read(&mut bytes) {
-                if tell.send(bytes[..n].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut seat = Seat { child, terminal: File::from(master), told, shown: String::new() };
+        let mut seat = Seat::of(&mut command(), [0, 0]);
         seat.until(PROMPT);
         Some(seat)
-    }
-    fn type_in(&mut self, typed: &str) {
-        self.terminal.write_all(typed.as_bytes()).unwrap();
-    }
-    /// What is shown up to this text, which is left out. Carriage returns are dropped.
-    fn until(&mut self, text: &str) -> String {
-        loop {
-            if let Some((before, behind)) = self.shown.split_once(text) {
-                let (before, behind) = (before.to_owned(), behind.to_owned());
-                self.shown = behind;
-                return before;
-            }
-            let Ok(more) = self.told.recv_timeout(PATIENCE) else {
-                panic!("{text:?} does not come; there is {:?}", self.shown)
-            };
-            self.shown.extend(String::from_utf8(more).unwrap().chars().filter(|c| *c != '\r'));
-        }
     }
     /// The answer to what is typed: the lines behind the typed one.
     fn answer(&mut self, typed: &str) -> Vec<String> {
@@ -233,26 +188,9 @@ impl Seat {
     }
 }
 
-/// A test that failed leaves no guest behind.
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
-        let _ = self.child.wait();
-    }
-}
-
-fn has_qemu() -> bool {
-    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
-    let has = qemu.is_ok_and(|output| output.status.success());
-    if !has {
-        eprintln!("skipped: qemu-system-x86_64 is not installed");
-    }
-    has
-}
-
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
-    command.args(["boot", "--shell", "--cpus", "2", "--memory", "256m", "--timeout", "300"]);
+    command.args(["boot", "--shell=kernel", "--cpus", "2", "--memory", "256m", "--timeout", "300"]);
     command
 }
 

@@ -55,6 +55,8 @@ pub(super) enum Entry {
     Link(PathBuf),
     /// It has the bytes of the file at this path here.
     File(Mode, Bytes),
+    /// It has these bytes.
+    Text(Mode, Vec<u8>),
 }
 
 /// What lies where; paths are absolute, and have no links above their last part.
@@ -108,6 +110,7 @@ impl Contents<'_> {
                 Entry::Folder(_) => 0,
                 Entry::Link(target) => target.as_os_str().len() as u64,
                 Entry::File(_, bytes) => bytes.get(),
+                Entry::Text(_, bytes) => bytes.len() as u64,
             };
             size += whole(name(path)?, bytes);
         }
@@ -134,6 +137,9 @@ impl Contents<'_> {
                     archive.bytes(name, ModeFileType::Symlink, Mode::new(0o777), target)?;
                 }
                 Entry::File(mode, bytes) => archive.file(name, *mode, *bytes, path)?,
+                Entry::Text(mode, bytes) => {
+                    archive.bytes(name, ModeFileType::Regular, *mode, bytes)?;
+                }
             }
         }
         trailer(&mut archive.output).and_then(Write::flush).map_err(|e| unwritten(&e))

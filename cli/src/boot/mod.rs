@@ -22,9 +22,11 @@ mod frame;
 mod kernel;
 pub(crate) mod limits;
 mod loader;
+mod login;
 mod pack;
 mod program;
 mod qemu;
+mod seat;
 mod words;
 
 pub(crate) use qemu::Ended;
@@ -38,6 +40,10 @@ use crate::lab::show;
 use crate::{document, scenario};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_units::{Bytes, Order};
+use login::Which;
+use pack::Login;
+use seat::Seat;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,6 +85,8 @@ pub(crate) struct Linux {
     counts: bool,
     /// How large the archive of its files is.
     archive: Bytes,
+    /// The terminal that somebody sits at.
+    seat: Option<Seat>,
 }
 
 /// One boot.
@@ -107,6 +115,10 @@ impl Options {
             words.extend(linux.folio.map(|order| format!("thp={}", order.bytes())));
             words.extend(linux.stats.then(|| "stats".to_owned()));
             words.extend(linux.counts.then(|| "ticks".to_owned()));
+            if let Some(Seat { size: [rows, columns], errors_are_apart }) = linux.seat {
+                words.push(format!("terminal={rows}x{columns}"));
+                words.extend(errors_are_apart.then(|| "errors=apart".to_owned()));
+            }
         }
         if matches!(self.mode, Mode::Calls) {
             words.push("calls".to_owned());
@@ -211,8 +223,23 @@ impl Ended {
 
 /// `foliant boot`.
 pub(crate) fn command(args: &Boot) -> Done {
+    let seat = Seat::find();
+    let run_program = |command: &[OsString], login| {
+        program::run(args, (command, login), &qemu::find()?, std::io::stdin(), seat)
+    };
     if !args.command.is_empty() {
-        return program::run(args, &qemu::find()?, std::io::stdin());
+        return run_program(&args.command, Login::No);
+    }
+    if let Some(named) = &args.shell {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        match login::which(named, seat.is_some(), &path) {
+            Which::Login(program) => return run_program(&[program], Login::Yes),
+            Which::Kernel(why) => {
+                if let Some(given) = args.given() {
+                    return login::refuse(given, why);
+                }
+            }
+        }
     }
     let mode = match &args.lab {
         Some(name) => {
@@ -221,7 +248,7 @@ pub(crate) fn command(args: &Boot) -> Done {
             Mode::Lab(scenario, parameters)
         }
         None if args.laws => Mode::Laws,
-        None if args.shell => Mode::Shell,
+        None if args.shell.is_some() => Mode::Shell,
         None if args.calls => Mode::Calls,
         None => Mode::Tests,
     };
@@ -330,7 +357,8 @@ pub(crate) mod tests {
     #[test]
     fn the_kernel_is_told_how_a_program_runs() {
         let program = |folio, stats, archive| {
-            let linux = Linux { folio, stats, counts: false, archive: Bytes::new(archive) };
+            let archive = Bytes::new(archive);
+            let linux = Linux { folio, stats, counts: false, archive, seat: None };
             options(Mode::Program(linux), false)
         };
         let order = |bytes: u64| Order::fitting(Bytes::new(bytes));
@@ -339,6 +367,11 @@ pub(crate) mod tests {
         assert_eq!(program(order(64 << 10), true, 0).words(), "mode=linux thp=64k stats");
         assert_eq!(program(order(2 << 20), false, 0).words(), "mode=linux thp=2m");
         assert_eq!(options(Mode::Calls, true).words(), "mode=linux calls xapic");
+        let seat = Some(Seat { size: [24, 80], errors_are_apart: true });
+        let archive = Bytes::new(0);
+        let seated = Linux { folio: None, stats: false, counts: false, archive, seat };
+        let words = options(Mode::Program(seated), false).words();
+        assert_eq!(words, "mode=linux terminal=24x80 errors=apart");
         // What is asked for counts; else what the files need.
         let mut large = program(None, false, 200 << 20);
         assert_eq!(large.memory(), Bytes::new(64 << 20));
@@ -360,7 +393,7 @@ pub(crate) mod tests {
     fn a_program_goes_with_its_own_options_alone() {
         for (line, words) in [
             ("foliant boot --laws -- true", "--laws does not go with COMMAND"),
-            ("foliant boot --shell -- true", "--shell does not go with COMMAND"),
+            ("foliant boot --shell -- true", "--shell=PROGRAM does not go with COMMAND"),
             ("foliant boot --lab flush -- true", "--lab does not go with COMMAND"),
             ("foliant boot --calls -- true", "--calls does not go with COMMAND"),
             ("foliant boot --calls --laws", "--calls does not go with --laws"),

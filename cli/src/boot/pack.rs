@@ -21,6 +21,7 @@
 
 use super::archive::{Entries, Entry, FILE_LIMIT, Mode, Note, large};
 use super::loader::{self, Kind, Linked};
+use super::login;
 use crate::failure::{Done, Failure, why};
 use crate::shown::{self, shown};
 use foliant_units::Bytes;
@@ -66,6 +67,15 @@ pub(super) struct Asked<'a> {
     pub(super) here: &'a Path,
     /// The terminal's name.
     pub(super) terminal: Option<&'a OsStr>,
+    /// Whether the program is a shell that somebody logs in to.
+    pub(super) login: Login,
+}
+
+/// Whether somebody logs in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Login {
+    Yes,
+    No,
 }
 
 /// What the guest gets.
@@ -93,15 +103,26 @@ pub(super) fn gather(asked: Asked<'_>, progress: &ProgressBar) -> Done<Packed> {
     for path in asked.with {
         pack.with(path)?;
     }
-    let entries = pack.done();
+    let mut entries = pack.done();
+    let (mut command, mut variables) = (asked.command.to_vec(), environment(asked.terminal));
+    if asked.login == Login::Yes {
+        command[0] = login::name(&program);
+        variables.extend(login::variables(&program));
+        let end = program.canonicalize().unwrap_or_else(|_| program.clone());
+        login::furnish(&mut entries, &end);
+    }
     // Relative names mean the same inside where the folder is there.
     let is_there = matches!(entries.get(asked.here), Some(Entry::Folder(_)));
-    let folder = if is_there { asked.here } else { Path::new("/") };
+    let folder = match asked.login {
+        Login::Yes => Path::new(login::HOME),
+        Login::No if is_there => asked.here,
+        Login::No => Path::new("/"),
+    };
     let note = |name, bytes: &[u8]| Note { name, bytes: bytes.to_vec() };
     let notes = vec![
-        Note { name: ARGUMENTS, bytes: ended(asked.command) },
+        Note { name: ARGUMENTS, bytes: ended(&command) },
         note(PROGRAM, program.as_os_str().as_bytes()),
-        Note { name: ".foliant/environment", bytes: ended(&environment(asked.terminal)) },
+        Note { name: ".foliant/environment", bytes: ended(&variables) },
         note(".foliant/folder", folder.as_os_str().as_bytes()),
     ];
     Ok(Packed { program, notes, entries })
@@ -499,7 +520,7 @@ mod tests {
             Some(match entry {
                 _ if path.is_empty() => return None,
                 Entry::Folder(_) => format!("{path}/"),
-                Entry::File(..) => path.to_owned(),
+                Entry::File(..) | Entry::Text(..) => path.to_owned(),
                 Entry::Link(target) => format!("{path} -> {}", target.display()),
             })
         };
@@ -636,7 +657,8 @@ mod tests {
 
     fn asked<'a>(command: &'a [OsString], with: &'a [PathBuf], here: &'a Path) -> Asked<'a> {
         let terminal = Some(OsStr::new("dumb"));
-        Asked { command, with, path: OsStr::new("/usr/bin:/bin"), here, terminal }
+        let (path, login) = (OsStr::new("/usr/bin:/bin"), Login::No);
+        Asked { command, with, path, here, terminal, login }
     }
 
     fn note<'n>(packed: &'n Packed, name: &str) -> &'n [u8] {

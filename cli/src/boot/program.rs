@@ -14,31 +14,41 @@
 //! **Not here**: what is packed (`pack`), what the kernel says (`words`).
 
 use super::archive::Contents;
-use super::pack::{self, Asked};
-use super::qemu::{self, Files, Piece};
+use super::pack::{self, Asked, Login};
+use super::qemu::{self, Files, Input, Piece};
+use super::seat::{Raw, Seat};
 use super::words::{End, Words};
 use super::{Ended, Linux, Mode, NO_VERDICT, Options, PANICKED, kernel};
 use crate::args::{Boot, Form};
 use crate::failure::{Done, Failure, tell, why};
 use crate::{progress, shown};
 use foliant_units::Bytes;
+use std::ffi::OsString;
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// `foliant boot -- PROGRAM`, which reads `input`.
-pub(super) fn run(args: &Boot, emulator: &Path, input: impl Read + Send + 'static) -> Done {
+/// `foliant boot -- PROGRAM`, or a shell that somebody logs in to, which reads `input`: keys, where
+/// somebody sits at a terminal.
+pub(super) fn run(
+    args: &Boot,
+    (command, login): (&[OsString], Login),
+    emulator: &Path,
+    input: impl Read + Send + 'static,
+    seat: Option<Seat>,
+) -> Done {
     let here = std::env::current_dir().map_err(|e| {
         Failure::new(format_args!("the current folder is lost ({}); go to another one", why(&e)))
     })?;
     let (path, terminal) = (std::env::var_os("PATH").unwrap_or_default(), std::env::var_os("TERM"));
     let asked = Asked {
-        command: &args.command,
+        command,
         with: &args.with,
         path: &path,
         here: &here,
         terminal: terminal.as_deref(),
+        login,
     };
     let spinner = progress::spinner("looking for the guest's files");
     let packed = pack::gather(asked, &spinner);
@@ -49,7 +59,7 @@ pub(super) fn run(args: &Boot, emulator: &Path, input: impl Read + Send + 'stati
     let contents = Contents { kernel, notes, entries };
     let size = contents.size()?;
     let (folio, stats) = (args.folio, args.stats.is_some());
-    let linux = Linux { folio, stats, counts: false, archive: size };
+    let linux = Linux { folio, stats, counts: false, archive: size, seat };
     let (size, guest) = (args.size.size(), args.guest.clone());
     let options = Options { mode: Mode::Program(linux), size, guest };
     pack::fits(entries, linux.archive, size.memory)?;
@@ -59,11 +69,15 @@ pub(super) fn run(args: &Boot, emulator: &Path, input: impl Read + Send + 'stati
     let files = Files { archive: archive.path(), words: words.path() };
     let arguments = qemu::streamed(kernel, &files, &options);
     let input: Box<dyn Read + Send> = Box::new(input);
-    let ended = qemu::stream(emulator, arguments, options.timeout(), Some(input), hear)?;
+    let input = if seat.is_some() { Input::Keys(input) } else { Input::Bytes(input) };
+    let raw = seat.and_then(|_| Raw::new());
+    let ended = qemu::stream(emulator, arguments, options.timeout(), input, hear);
+    drop(raw); // what follows is said on a terminal as it was
+    let ended = ended?;
     let said = std::fs::read(words.path()).map_err(|e| {
         Failure::new(format_args!("what the kernel said cannot be read ({})", why(&e)))
     })?;
-    let name = shown::shown(&args.command[0].to_string_lossy());
+    let name = shown::shown(&command[0].to_string_lossy());
     told(&Words::read(&said), ended, &name, args.stats, options.timeout())
 }
 
@@ -177,7 +191,8 @@ mod tests {
         let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let code = |options: &str| {
             let line = format!("foliant boot --kernel {kernel} {options} -- /bin/sh");
-            match run(&asked(&line).unwrap(), fake, &b"typed"[..]) {
+            let boot = asked(&line).unwrap();
+            match run(&boot, (&boot.command, Login::No), fake, &b"typed"[..], None) {
                 Err(Failure::Code(code)) => Ok(code),
                 other => Err(other.unwrap_err().sentence()),
             }
@@ -243,7 +258,8 @@ mod tests {
     fn the_guest_has_room_for_its_files() {
         let mib = |n: u64| Bytes::new(n << 20);
         let memory = |archive: Bytes| {
-            Linux { folio: None, stats: false, counts: false, archive }.memory(mib(512))
+            let seat = None;
+            Linux { folio: None, stats: false, counts: false, archive, seat }.memory(mib(512))
         };
         assert_eq!(memory(mib(1)), mib(512));
         assert_eq!(memory(mib(128)), mib(512));

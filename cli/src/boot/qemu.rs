@@ -8,7 +8,7 @@
 //!   both    the verdict          ◀── port 0xf4 ── QEMU's status
 //! ```
 
-use super::{Mode, Options, board, frame};
+use super::{Mode, Options, board, frame, seat};
 use crate::args::{self, Threads};
 use crate::failure::{Done, Failure, why};
 use crate::{progress, shown};
@@ -18,9 +18,9 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
 /// The emulator, where nothing else is named.
@@ -369,21 +369,67 @@ pub(super) struct Files<'f> {
     pub(super) words: &'f Path,
 }
 
-/// Runs a guest that runs a program, which reads `input`, if something. `hear` hears what it says.
+/// What a program reads.
+pub(super) enum Input {
+    Nothing,
+    /// Bytes, and their end.
+    Bytes(Box<dyn Read + Send>),
+    /// Keys of a terminal, whose size may change.
+    Keys(Box<dyn Read + Send>),
+}
+
+impl Input {
+    /// Hands it on. It may wait for more when all else has ended, and ends with this command.
+    fn feed(self, to: ChildStdin) {
+        let to = Arc::new(Mutex::new(to));
+        match self {
+            Input::Nothing => {}
+            Input::Bytes(mut input) => {
+                std::thread::spawn(move || frame::feed(&mut input, &to));
+            }
+            Input::Keys(mut input) => {
+                let sizes = to.clone();
+                std::thread::spawn(move || hand_sizes(&sizes));
+                std::thread::spawn(move || {
+                    if frame::feed_keys(&mut input, &to) {
+                        INTERRUPTED.store(true, Ordering::Relaxed);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Hands on each size that the terminal gets, to the guest's end.
+fn hand_sizes(to: &Mutex<ChildStdin>) {
+    let mut known = seat::size();
+    loop {
+        std::thread::sleep(LOOK);
+        let size = seat::size();
+        if size != known && frame::hand(&frame::window(size), to).is_err() {
+            return;
+        }
+        known = size;
+    }
+}
+
+/// Runs a guest that runs a program, which reads `input`. `hear` hears what it says.
 pub(super) fn stream(
     program: &Path,
     arguments: Vec<OsString>,
     timeout: Option<Duration>,
-    input: Option<Box<dyn Read + Send>>,
+    input: Input,
     hear: impl FnMut(Piece) -> Done,
 ) -> Done<Ended> {
     catch_interrupts();
-    let reads = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let reads = match input {
+        Input::Nothing => Stdio::null(),
+        Input::Bytes(_) | Input::Keys(_) => Stdio::piped(),
+    };
     let streams = [reads, Stdio::piped(), Stdio::piped()];
     let mut guest = Guest::start(program, arguments, streams, timeout)?;
-    if let (Some(to), Some(mut input)) = (guest.child.stdin.take(), input) {
-        // It may wait for input when all else has ended, and ends with this command.
-        std::thread::spawn(move || frame::feed(&mut input, to));
+    if let Some(to) = guest.child.stdin.take() {
+        input.feed(to);
     }
     let (send, said) = mpsc::sync_channel(PIECES);
     if let Some(output) = guest.child.stdout.take() {
@@ -433,9 +479,9 @@ mod tests {
         let fake = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_streams.sh"));
         let options = options(Mode::Calls, false);
         let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let input: Box<dyn Read + Send> = Box::new(&b"typed\xff\n"[..]);
+        let input = Input::Bytes(Box::new(&b"typed\xff\n"[..]));
         let arguments = streamed(Path::new("kernel"), &files, &options);
-        let ended = stream(fake, arguments, options.timeout(), Some(input), |piece| {
+        let ended = stream(fake, arguments, options.timeout(), input, |piece| {
             match piece {
                 Piece::Output(bytes) => output.extend(bytes),
                 Piece::Errors(bytes) => errors.extend(bytes),
@@ -473,8 +519,8 @@ mod tests {
         options.guest.timeout = Some(Duration::from_millis(100));
         let (input, _keep) = std::io::pipe().unwrap();
         let arguments = streamed(&words, &files, &options);
-        let input: Box<dyn Read + Send> = Box::new(input);
-        let ended = stream(fake, arguments, options.timeout(), Some(input), |_| Ok(()));
+        let input = Input::Bytes(Box::new(input));
+        let ended = stream(fake, arguments, options.timeout(), input, |_| Ok(()));
         assert_eq!(ended.unwrap(), Ended::TimedOut);
     }
 

@@ -64,8 +64,14 @@ pub(crate) fn command(args: &Compare) -> Done {
     let init = kernel::init()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let with: Vec<_> = args.with.iter().cloned().chain([init.path().to_owned()]).collect();
-    let asked =
-        Asked { command: &args.command, with: &with, path: &path, here: &here, terminal: None };
+    let asked = Asked {
+        command: &args.command,
+        with: &with,
+        path: &path,
+        here: &here,
+        terminal: None,
+        login: pack::Login::No,
+    };
     let spinner = progress::spinner("looking for the guest's files");
     let packed = pack::gather(asked, &spinner);
     spinner.finish_and_clear();
@@ -75,7 +81,8 @@ pub(crate) fn command(args: &Compare) -> Done {
     let packed = packed?.below(init.path(), &words);
     let contents =
         Contents { kernel: image.path(), notes: &packed.notes, entries: &packed.entries };
-    let linux = Linux { folio: None, stats: false, counts: true, archive: contents.size()? };
+    let linux =
+        Linux { folio: None, stats: false, counts: true, archive: contents.size()?, seat: None };
     let timeout = Some(args.timeout.unwrap_or(TIMEOUT));
     let guest = Guest { icount: true, timeout, ..Guest::default() };
     let size = args.size(linux.memory(MEMORY));
@@ -132,15 +139,16 @@ fn measured(
         }
         Ok(())
     };
-    let ended = qemu::stream(emulator, arguments, options.timeout(), None, |piece| {
-        let (Piece::Output(bytes) | Piece::Errors(bytes)) = piece;
-        rest.extend(bytes);
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = rest.drain(..=end).collect();
-            read(String::from_utf8_lossy(&line).trim_end())?;
-        }
-        Ok(())
-    });
+    let ended =
+        qemu::stream(emulator, arguments, options.timeout(), qemu::Input::Nothing, |piece| {
+            let (Piece::Output(bytes) | Piece::Errors(bytes)) = piece;
+            rest.extend(bytes);
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                read(String::from_utf8_lossy(&line).trim_end())?;
+            }
+            Ok(())
+        });
     spinner.finish_and_clear();
     let ended = ended?;
     if measured.is_whole() {

@@ -57,9 +57,11 @@ impl Process {
     pub(in super::super) fn is_stopped(&self) -> bool {
         self.stop.0.lock().by.is_some()
     }
-    /// Stops it, as a signal does by default. A group that nobody could make go on stays as it is.
+    /// Stops it, as a signal does by default. A group that nobody could make go on stays as it is,
+    /// and so does the first process.
     pub(in super::super) fn stop(&self, number: u32) {
-        if number != SIGSTOP && self.is_orphan() || self.ended().is_some() {
+        let is_kept = self.id == 1 || number != SIGSTOP && self.is_orphan();
+        if is_kept || self.ended().is_some() {
             return;
         }
         {

@@ -22,7 +22,7 @@ use alloc::sync::Arc;
 use core::any::Any;
 use foliant_files::Body;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EIO, ENOSPC, ENOTTY};
+use linux_raw_sys::errno::{EFAULT, EIO, ENOSPC, ENOTTY};
 use linux_raw_sys::general::S_IFCHR;
 use linux_raw_sys::ioctl::{TIOCGPTLCK, TIOCGPTN, TIOCSPTLCK};
 use spin::Mutex;
@@ -99,21 +99,29 @@ impl Drop for Master {
 
 impl Channel for Master {
     fn read(&self, into: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
-        if into.left() == 0 {
-            return Ok(0);
-        }
-        let take = || {
-            let mut inside = self.tty.inside.lock();
-            let is_left = inside.was_opened && inside.opened == 0;
-            let Shown::Queue(queue) = &mut inside.shown else { return Some(Err(Errno(EIO))) };
-            match queue.is_empty() {
-                true => is_left.then_some(Err(Errno(EIO))),
-                false => Some(queue.take(into)),
+        let mut done = 0;
+        while into.left() > 0 {
+            let mut piece = [0; PIECE];
+            let room = PIECE.min(into.left());
+            let take = || {
+                let mut inside = self.tty.inside.lock();
+                let is_left = inside.was_opened && inside.opened == 0;
+                let Shown::Queue(queue) = &mut inside.shown else { return Some(Err(Errno(EIO))) };
+                match queue.is_empty() {
+                    true if done > 0 => Some(Ok(0)),
+                    true => is_left.then_some(Err(Errno(EIO))),
+                    false => Some(queue.take(&mut Transfer::within(&mut piece[..room]))),
+                }
+            };
+            let count = waits.get(&self.tty.others, take).flatten()?;
+            let put = into.put(&piece[..count]);
+            done += put;
+            if put < count || count < room {
+                break;
             }
-        };
-        let count = waits.get(&self.tty.others, take).flatten()?;
+        }
         self.tty.take_in(); // echoes may have waited for room
-        Ok(count)
+        if done == 0 && into.left() > 0 { Err(Errno(EFAULT)) } else { Ok(done) }
     }
     fn write(&self, from: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
         let mut piece = [0; PIECE];
