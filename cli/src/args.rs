@@ -1,5 +1,6 @@
 //! What the command line may say.
 
+use crate::boot::compare::Experiment;
 use crate::boot::limits;
 use crate::calibrate::kept;
 use crate::calibrate::model::HERE;
@@ -524,20 +525,25 @@ pub(crate) struct Compare {
     /// Linux kernels, like /boot/vmlinuz-6.12
     #[arg(long = "kernel", value_name = "FILE", num_args = 1.., required = true, value_hint = ValueHint::FilePath)]
     pub(crate) kernels: Vec<PathBuf>,
+    /// Instead of a program, run the experiments of published documents, or those that are named,
+    /// with commas between: pool, touch, split (=PAGES of 2 MiB), fragment (=THREADS), compile
+    #[arg(long, value_name = "LIST", value_parser = Experiment::parse, value_delimiter = ',', num_args = 0..=1, default_missing_value = Experiment::EACH)]
+    pub(crate) published: Option<Vec<Experiment>>,
     /// Sizes of folios, with commas between: 4k, 16k to 2m
-    #[arg(long = "size", value_name = "LIST", value_parser = folio, value_delimiter = ',', default_value = "4k,64k,2m")]
+    #[arg(long = "size", value_name = "LIST", value_parser = folio, value_delimiter = ',', default_value = "4k,64k,2m", conflicts_with = "published")]
     pub(crate) sizes: Vec<Order>,
     /// How often the program runs at each size; the first run does not count where there is another
-    #[arg(long, value_name = "N", value_parser = rounds, default_value = "3")]
+    #[arg(long, value_name = "N", value_parser = rounds, default_value = "3", conflicts_with = "published")]
     pub(crate) rounds: u32,
     /// Files and folders that the program finds where they are here; a program or a library comes
     /// with the libraries that it needs
-    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
+    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath, conflicts_with = "published")]
     pub(crate) with: Vec<PathBuf>,
-    /// CPUs, 1 to 255 [default: 1]
+    /// CPUs, 1 to 255 [default: 1; for experiments 4, but for compile, which has 1]
     #[arg(long, value_name = "N", value_parser = guest_cpus, allow_negative_numbers = true)]
     cpus: Option<usize>,
-    /// Physical memory, 8m to 512g [default: what the program's files need, or 1g]
+    /// Physical memory, 8m to 512g [default: what the program's files need, or 1g; 2g for
+    /// experiments]
     #[arg(long, value_name = "SIZE", value_parser = guest_memory, allow_negative_numbers = true)]
     pub(crate) memory: Option<Bytes>,
     /// Give up on a kernel after this many seconds [default: 1800]
@@ -550,18 +556,14 @@ pub(crate) struct Compare {
     #[arg(long)]
     pub(crate) json: bool,
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(last = true, required_unless_present = "published", conflicts_with = "published", value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
 impl Compare {
-    /// How many CPUs each guest has.
-    pub(crate) fn cpus(&self) -> usize {
-        self.cpus.unwrap_or(1)
-    }
-    /// How large each guest is, where it needs so much memory.
-    pub(crate) fn size(&self, memory: Bytes) -> Size {
-        Size { cpus: Some(self.cpus()), memory: self.memory.or(Some(memory)) }
+    /// How many CPUs each guest has, where nothing else is asked for.
+    pub(crate) fn cpus(&self, usual: usize) -> usize {
+        self.cpus.unwrap_or(usual)
     }
 }
 

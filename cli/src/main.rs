@@ -14,6 +14,7 @@
 //!   foliant lab NAME               a measured scenario on the simulator; --truth: and in the kernel, compared
 //!   foliant boot                   the kernel under QEMU, and programs of Linux on it
 //!   foliant compare -- CMD         one program on Linux and on the kernel, counted in instructions
+//!   foliant compare --published    the documents' experiments likewise
 //!   foliant sim                    a random history under all checkers, with a bug planted if asked for
 //!   foliant report                 all of it on one page
 //!   foliant schema                 what the documents are made of that --json prints

@@ -36,6 +36,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<crate::run::Told>(),
     Entry::of::<crate::boot::Counts>(),
     Entry::of::<crate::boot::compare::Whole>(),
+    Entry::of::<crate::boot::compare::Published>(),
     Entry::of::<crate::calibrate::Shown<'_>>(),
     #[cfg(target_arch = "x86_64")]
     Entry::of::<crate::board::Whole<'_>>(),

@@ -18,8 +18,8 @@ fn linux() -> Option<PathBuf> {
     all.map(|entry| entry.path()).find(is_kernel)
 }
 
-/// `foliant compare` of a program of busybox's, where there is all that it takes.
-fn compare(words: &[&str], program: &[&str]) -> Option<Output> {
+/// `foliant compare`, where there is all that it takes.
+fn command(words: &[&str]) -> Option<Command> {
     let busybox = ["/bin/busybox", "/usr/bin/busybox"].map(Path::new);
     let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
     let (Some(linux), true, true) = (linux(), busybox.iter().any(|it| it.is_file()), qemu.is_ok())
@@ -31,9 +31,14 @@ fn compare(words: &[&str], program: &[&str]) -> Option<Output> {
         return None;
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
-    command.args(["compare", "--rounds", "2", "--timeout", "400"]).args(words);
-    command.arg("--kernel").arg(linux).arg("--").arg("busybox").args(program);
-    Some(command.output().unwrap())
+    command.args(["compare", "--timeout", "400"]).args(words).arg("--kernel").arg(linux);
+    Some(command)
+}
+
+/// `foliant compare` of a program of busybox's.
+fn compare(words: &[&str], program: &[&str]) -> Option<Output> {
+    let mut command = command(&[&["--rounds", "2"], words].concat())?;
+    Some(command.arg("--").arg("busybox").args(program).output().unwrap())
 }
 
 fn said(output: &Output) -> String {
@@ -72,6 +77,53 @@ fn a_program_that_does_something_else_is_told() {
     assert_eq!(ran.status.code(), Some(1), "{}", said(&ran));
     assert!(said(&ran).contains("on Foliant at 4k said something else than on Linux"));
     assert_eq!(String::from_utf8(ran.stdout).unwrap().lines().count(), 5);
+}
+
+/// Counts of a row's two settings on a kernel: operations, shootdowns, calls, faults and folios.
+fn counts(whole: &Value, row: &str, kernel: usize) -> [[u64; 5]; 2] {
+    let rows = whole["rows"].as_array().unwrap();
+    let row = rows.iter().find(|it| it["row"] == row).unwrap();
+    ["before", "after"].map(|at| {
+        ["operations", "shootdowns", "calls", "faults", "folios"].map(|name| {
+            row["kernels"][kernel][at][name].as_u64().unwrap_or_else(|| panic!("{row:#}"))
+        })
+    })
+}
+
+#[test]
+fn experiments_of_published_documents_are_counted_on_both_kernels() {
+    let words = ["--json", "--published", "pool=64,split=8,touch=4,fragment=2"];
+    let Some(mut command) = command(&words) else { return };
+    // No kernel finds a page of 1 GiB in so little memory.
+    let ran = command.args(["--memory", "512m", "--cpus", "4"]).output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{}", said(&ran));
+    let whole: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(whole["schema"], "foliant compare-published 1");
+    let (linux, foliant) = (0, 1);
+    // Folding 64 pages takes Foliant two flushes of all others, one for the leaf that is split and
+    // one for what is folded, and unfolding them one or two. Linux takes two at least, each a call.
+    for (row, flushes) in [("pool-grow", 2..=2), ("pool-shrink", 1..=2)] {
+        let [plain, folded] = counts(&whole, row, foliant);
+        assert_eq!((plain[..3].to_vec(), folded[0]), (vec![64, 0, 0], 64), "{row}: {whole:#}");
+        assert!(folded[1] % 3 == 0 && flushes.contains(&(folded[1] / 3)), "{row}: {whole:#}");
+    }
+    assert!(counts(&whole, "pool-grow", linux)[1][2] >= 2 * 3, "{whole:#}");
+    for kernel in [linux, foliant] {
+        // 2 MiB are 512 faults, or one that makes a folio.
+        let [small, large] = counts(&whole, "touch-thp", kernel);
+        assert!((4 * 512..4 * 512 + 8).contains(&small[3]) && small[4] == 0, "{whole:#}");
+        assert!((4..12).contains(&large[3]) && large[4] == 4, "{whole:#}");
+        // A call for each folio asks three CPUs, however many entries lead to it.
+        for row in ["part", "split"] {
+            let asked = counts(&whole, row, kernel).map(|it| it[1]);
+            assert!(asked.iter().all(|asked| (1..=8 * 3 * 2).contains(asked)), "{row}: {whole:#}");
+        }
+        let faults = counts(&whole, "fault-huge", kernel);
+        assert!(faults.iter().all(|it| it[0] > 10 && it[4] > 0), "{whole:#}");
+        let row = whole["rows"].as_array().unwrap().iter().find(|it| it["row"] == "touch-1g");
+        let why = row.unwrap()["kernels"][kernel]["cannot"].as_str().unwrap();
+        assert!(why.contains("hugepages-1048576kB") && why.contains("1 pages"), "{why}");
+    }
 }
 
 #[test]

@@ -261,6 +261,15 @@ const TABLE: &str = "
 2 | lab compare rows=calls sizes=4k           | sizes=4k is for the rows sizes | rows=calls
 2 | lab compare rows=calls areas=10           | areas=10 is for the rows areas | rows=calls
 
+2 | compare --kernel good.trace               | COMMAND                    | --help
+2 | compare --kernel good.trace --published pools | --published cannot be 'pools' | use one of pool, touch
+2 | compare --kernel good.trace --published pool=0 | --published cannot be 'pool=0' | from 1 to
+2 | compare --kernel good.trace --published fragment=1 | --published cannot be 'fragment=1' | from 2 to 255
+2 | compare --kernel good.trace --published compile=2 | --published cannot be 'compile=2' | use compile
+2 | compare --kernel good.trace --published split --rounds 2 | --published does not go with --rounds | leave one
+2 | compare --kernel good.trace --published split --size 4k | --published does not go with --size | leave one
+2 | compare --kernel good.trace --published split -- true | --published does not go with | leave one
+
 2 | boot --cpus 0                             | --cpus cannot be '0'       | 1 to 255
 2 | boot --cpus 1025                          | --cpus cannot be '1025'    | 1 to 255
 2 | boot --cpus 256                           | --cpus cannot be '256'     | 1 to 255

@@ -11,7 +11,7 @@ use std::process::Command;
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_qemu.sh");
 
 /// Documents that take root, a guest, or half a minute; tests beside their types make some up.
-const ELSEWHERE: [&str; 9] = [
+const ELSEWHERE: [&str; 10] = [
     "record",
     "check",
     "check-plan",
@@ -19,6 +19,7 @@ const ELSEWHERE: [&str; 9] = [
     "run",
     "boot-stats",
     "compare",
+    "compare-published",
     "lab",
     "plan",
 ];

@@ -94,10 +94,14 @@ pub(crate) fn published_means() -> Option<(f64, f64)> {
 }
 
 fn published(threads: u64) -> Option<f64> {
+    latencies(threads).map(|[before, after]| after / before)
+}
+/// What was published of so many threads: latencies before and after.
+pub(crate) fn latencies(threads: u64) -> Option<[f64; 2]> {
     let rows = PUBLISHED.lines().filter(|line| !line.starts_with('#')).skip(1);
     rows.map(|line| line.split('\t').collect::<Vec<_>>()).find_map(|cells| {
         let number = |n: usize| cells.get(n)?.parse::<f64>().ok();
-        (number(1)? == threads as f64).then_some(number(3)? / number(2)?)
+        (number(1)? == threads as f64).then_some([number(2)?, number(3)?])
     })
 }
 

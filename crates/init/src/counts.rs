@@ -14,8 +14,8 @@ pub(crate) fn ticks() -> u64 {
 pub(crate) struct Interrupts {
     /// Those that ask a CPU to drop translations.
     pub(crate) shootdowns: u64,
-    /// Those that have a CPU call a function. On Linux shootdowns are such too, and those of its own
-    /// memory such alone.
+    /// Those that have a CPU call a function. On Linux shootdowns are such too, and those of its
+    /// own memory such alone.
     pub(crate) calls: u64,
     /// Those that have a CPU look for a thread.
     pub(crate) wakes: u64,

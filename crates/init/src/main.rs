@@ -82,7 +82,7 @@ fn measure(all: &asked::Measure) -> Result<(), Box<dyn Error>> {
 fn published(all: &[Experiment]) -> Result<(), Box<dyn Error>> {
     asked::mount()?;
     std::thread::sleep(SETTLES);
-    all.iter().try_for_each(Experiment::start)?;
+    all.iter().try_for_each(|one| one.start(asked::SELF))?;
     println!("measured");
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! What a guest's first process says of the rounds: lines of words, `NAME=VALUE` each.
 //!
-//! **Not here**: what the words mean (`foliant-init`, its room `round`).
+//! **Not here**: what the words mean (`foliant-init`, its rooms `round` and `experiments`).
 
 use crate::failure::{Done, Failure};
 use crate::shown::shown;
 use foliant_units::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// One run of the program.
@@ -29,6 +31,32 @@ pub(super) struct End {
     hash: String,
 }
 
+/// What an experiment took in one setting, of all CPUs.
+#[derive(Serialize, JsonSchema, Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Counted {
+    /// How many operations it was.
+    pub(super) operations: u64,
+    /// Instructions of the thread that did it, where several did of all CPUs; of a compilation
+    /// those of the kernel alone.
+    pub(super) instructions: u64,
+    /// Nanoseconds of the guest's clock from before to behind: an instruction of any CPU is one,
+    /// and so is what passes while all of them wait.
+    pub(super) elapsed: u64,
+    /// Page faults.
+    pub(super) faults: u64,
+    /// Folios of 2 MiB that faults made.
+    pub(super) folios: u64,
+    /// Interrupts that asked CPUs to drop translations.
+    pub(super) shootdowns: u64,
+    /// Interrupts that had CPUs call a function: on Linux all that ask for a flush are such, those
+    /// of its own memory such alone.
+    pub(super) calls: u64,
+    /// Interrupts that had CPUs look for a thread.
+    pub(super) wakes: u64,
+    /// Interrupts of the CPUs' timers.
+    pub(super) timer: u64,
+}
+
 /// What one kernel measured.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
@@ -37,6 +65,10 @@ pub(super) struct Measured {
     pub(super) rounds: BTreeMap<u64, Vec<Round>>,
     /// Folios that faults made: at this size, of that size, so many.
     pub(super) folios: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// What experiments took, by the row and by `before` or `after`.
+    pub(super) counted: BTreeMap<(String, String), Counted>,
+    /// Why a row, or all of an experiment that are left, cannot be had.
+    pub(super) cannot: BTreeMap<String, String>,
     /// What the program said where it failed, the first lines.
     pub(super) said: Vec<String>,
     is_whole: bool,
@@ -44,8 +76,15 @@ pub(super) struct Measured {
 
 impl Measured {
     pub(super) fn of(name: &str) -> Measured {
-        let (rounds, folios) = (BTreeMap::new(), BTreeMap::new());
-        Measured { name: name.to_owned(), rounds, folios, said: Vec::new(), is_whole: false }
+        Measured {
+            name: name.to_owned(),
+            rounds: BTreeMap::new(),
+            folios: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            cannot: BTreeMap::new(),
+            said: Vec::new(),
+            is_whole: false,
+        }
     }
     /// Reads a line; says whether it was one of ours.
     pub(super) fn read(&mut self, line: &str) -> Done<bool> {
@@ -79,6 +118,26 @@ impl Measured {
                 let count = words.number("folios")?;
                 self.folios.entry(size).or_default().insert(of, count);
             }
+            "did" => {
+                let words = Words::of(line, rest);
+                let counted = Counted {
+                    operations: words.number("operations")?,
+                    instructions: words.number("instructions")?,
+                    elapsed: words.number("ticks")?,
+                    faults: words.number("faults")?,
+                    folios: words.number("folios")?,
+                    shootdowns: words.number("shootdowns")?,
+                    calls: words.number("calls")?,
+                    wakes: words.number("wakes")?,
+                    timer: words.number("timer")?,
+                };
+                let key = (words.get("row")?.to_owned(), words.get("at")?.to_owned());
+                self.counted.insert(key, counted);
+            }
+            "cannot" => {
+                let (row, why) = rest.split_once(' ').ok_or_else(|| unread(line))?;
+                self.cannot.insert(row.to_owned(), why.to_owned());
+            }
             "said" if !self.said.iter().any(|line| line == rest) => self.said.push(rest.to_owned()),
             "said" => {}
             "init" => {
@@ -96,8 +155,15 @@ impl Measured {
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole
     }
+    /// How far it came.
+    pub(super) fn progress(&self) -> String {
+        match self.counted.len() {
+            0 => format!("{} rounds", self.count()),
+            counted => format!("{counted} counts"),
+        }
+    }
     /// How many runs there were.
-    pub(super) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.rounds.values().map(Vec::len).sum()
     }
 }
@@ -162,10 +228,38 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn lines_become_counts_of_experiments() {
+        let all = measured(
+            "Linux",
+            &[
+                "did row=pool-grow at=after operations=64 instructions=800 ticks=900 faults=1 folios=2 shootdowns=3 calls=4 wakes=5 timer=6",
+                "cannot touch-1g the pool has 0 pages of 1",
+                "did row=pool-shrink at=after operations=64 instructions=8 ticks=9 faults=0 folios=0 shootdowns=0 calls=0 wakes=0 timer=0",
+            ],
+        );
+        let counted = &all.counted[&("pool-grow".to_owned(), "after".to_owned())];
+        let expect = Counted {
+            operations: 64,
+            instructions: 800,
+            elapsed: 900,
+            faults: 1,
+            folios: 2,
+            shootdowns: 3,
+            calls: 4,
+            wakes: 5,
+            timer: 6,
+        };
+        assert_eq!(*counted, expect);
+        assert_eq!(all.cannot["touch-1g"], "the pool has 0 pages of 1");
+        assert_eq!(all.progress(), "2 counts");
+    }
+
+    #[test]
     fn a_line_that_is_broken_is_told() {
         let said = |line: &str| Measured::of("Foliant").read(line).unwrap_err().sentence();
         assert!(said("round size=4096 nth=0").contains("cannot be read: round size=4096"));
         assert!(said("made size=a of=1 folios=1").contains("cannot be read"));
+        assert!(said("did row=split at=before operations=1").contains("cannot be read"));
         let refused = said("init no folios\x1b");
         assert!(refused.contains("Foliant cannot measure the program: no folios\\u{1b}"));
     }

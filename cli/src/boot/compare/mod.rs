@@ -17,112 +17,184 @@
 //! - M2. What the program said, and how it ended, is the same on all kernels at all sizes, or that
 //!   is told, and the exit code is 1.
 //!
+//! With `--published` the first process carries out experiments of its own instead (`published`).
+//!
 //! **Not here**: what is counted inside (`crates/init`), how a line is read (`lines`).
 
 mod lines;
+mod published;
 mod table;
 
+pub(crate) use published::{Experiment, Published};
 pub(crate) use table::Whole;
 
 use super::archive::Contents;
-use super::pack::{self, Asked};
+use super::kernel::{self, Image};
+use super::pack::{self, Asked, Packed};
 use super::program::{temporary, written};
 use super::qemu::{self, Files, Piece};
 use super::words::Words;
-use super::{Linux, Mode, Options, kernel};
-use crate::args::{Compare, Guest};
+use super::{Linux, Mode, Options};
+use crate::args::{Compare, Guest, Size};
 use crate::failure::{Done, Failure, print, tell, why};
 use crate::{progress, shown};
-use foliant_units::Bytes;
+use foliant_units::{Bytes, Order};
 use lines::Measured;
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What Linux is told beside: to place everything as Foliant's kernel does, and to leave out what
 /// that has not.
 const LINUX: &str = "console=ttyS0 quiet panic=-1 nokaslr norandmaps no5lvl tsc=reliable \
-                     clocksource=tsc mitigations=off init_on_alloc=0";
+                     clocksource=tsc mitigations=off init_on_alloc=0 oops=panic";
 /// Give up after this time, where nothing else is asked for.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 /// Memory of the guests, where nothing else is asked for.
 const MEMORY: Bytes = Bytes::new(1 << 30);
+/// The name of Foliant's kernel.
+const FOLIANT: &str = "Foliant";
 /// So many of a guest's last lines are told where it does not say all.
 const LAST: usize = 20;
 
 /// `foliant compare`.
 pub(crate) fn command(args: &Compare) -> Done {
-    let emulator = qemu::find()?;
-    let kernels: Vec<(&Path, String)> =
-        args.kernels.iter().map(|file| Ok((file.as_path(), name(file)?))).collect::<Done<_>>()?;
-    let here = std::env::current_dir().map_err(|e| {
-        Failure::new(format_args!("the current folder is lost ({}); go to another one", why(&e)))
-    })?;
-    let image = kernel::image(args.foliant.as_deref())?;
-    let init = kernel::init()?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let with: Vec<_> = args.with.iter().cloned().chain([init.path().to_owned()]).collect();
-    let asked = Asked {
+    let guests = Guests::of(args)?;
+    if let Some(asked) = &args.published {
+        return published::run(args, &guests, asked);
+    }
+    let program = Program {
         command: &args.command,
-        with: &with,
-        path: &path,
-        here: &here,
-        terminal: None,
-        login: pack::Login::No,
+        with: &args.with,
+        sizes: &args.sizes,
+        rounds: args.rounds,
+        cpus: args.cpus(1),
+        memory: args.memory,
     };
-    let spinner = progress::spinner("looking for the guest's files");
-    let packed = pack::gather(asked, &spinner);
-    spinner.finish_and_clear();
-    let sizes: Vec<String> =
-        args.sizes.iter().map(|order| order.bytes().get().to_string()).collect();
-    let words = ["measure".to_owned(), sizes.join(","), args.rounds.to_string()];
-    let packed = packed?.below(init.path(), &words);
-    let contents =
-        Contents { kernel: image.path(), notes: &packed.notes, entries: &packed.entries };
-    let linux =
-        Linux { folio: None, stats: false, counts: true, archive: contents.size()?, seat: None };
-    let timeout = Some(args.timeout.unwrap_or(TIMEOUT));
-    let guest = Guest { icount: true, timeout, ..Guest::default() };
-    let size = args.size(linux.memory(MEMORY));
-    let options = Options { mode: Mode::Program(linux), size, guest };
-    pack::fits(&packed.entries, linux.archive, args.memory)?;
-    options.check()?;
-    let archive = written(&contents)?;
-    let mut all = Vec::new();
-    for (file, name) in kernels {
-        let words = format!("{LINUX} rdinit={}", init.path().display());
-        let arguments = qemu::linux(file, archive.path(), &options, &words);
-        all.push(measured(&emulator, arguments, &options, &name)?);
-    }
-    let words = temporary("foliant-words-")?;
-    let files = Files { archive: archive.path(), words: words.path() };
-    let arguments = qemu::streamed(image.path(), &files, &options);
-    let own = measured(&emulator, arguments, &options, "Foliant");
-    let said = std::fs::read(words.path()).map(|text| Words::read(&text));
-    for sentence in said.iter().flat_map(Words::missing) {
-        tell(format_args!("foliant: {sentence}"));
-    }
-    if let (Err(_), Ok(words)) = (&own, &said) {
-        words.last().for_each(tell);
-    }
-    all.push(own?);
-    let whole = Whole::of(&args.command, &args.sizes, args.cpus(), all);
+    let whole = guests.compared(&program)?;
     print(&if args.json { whole.json()? } else { whole.text() })?;
-    match whole.differences() {
-        [] => Ok(()),
-        all => {
-            all.iter().for_each(|sentence| tell(format_args!("foliant: {sentence}")));
-            Err(Failure::Code(1))
+    told(whole.differences())
+}
+
+/// Says what is not the same everywhere (M2).
+fn told(differences: &[String]) -> Done {
+    differences.iter().for_each(|sentence| tell(format_args!("foliant: {sentence}")));
+    if differences.is_empty() { Ok(()) } else { Err(Failure::Code(1)) }
+}
+
+/// A program that is run a few times at each size.
+struct Program<'a> {
+    command: &'a [OsString],
+    with: &'a [PathBuf],
+    sizes: &'a [Order],
+    rounds: u32,
+    cpus: usize,
+    memory: Option<Bytes>,
+}
+
+/// What guests are started from.
+struct Guests {
+    emulator: PathBuf,
+    /// Linux kernels, with their names.
+    kernels: Vec<(PathBuf, String)>,
+    image: Image,
+    init: Image,
+    here: PathBuf,
+    timeout: Duration,
+}
+
+impl Guests {
+    fn of(args: &Compare) -> Done<Guests> {
+        let emulator = qemu::find()?;
+        let kernels =
+            args.kernels.iter().map(|file| Ok((file.clone(), name(file)?))).collect::<Done<_>>()?;
+        let here = std::env::current_dir().map_err(|e| {
+            let why = why(&e);
+            Failure::new(format_args!("the current folder is lost ({why}); go to another one"))
+        })?;
+        let image = kernel::image(args.foliant.as_deref())?;
+        let (init, timeout) = (kernel::init()?, args.timeout.unwrap_or(TIMEOUT));
+        Ok(Guests { emulator, kernels, image, init, here, timeout })
+    }
+
+    /// Runs a program on all kernels.
+    fn compared(&self, program: &Program<'_>) -> Done<Whole> {
+        let with: Vec<_> =
+            program.with.iter().cloned().chain([self.init.path().to_owned()]).collect();
+        let packed = self.packed(program.command, &with)?;
+        let sizes: Vec<String> =
+            program.sizes.iter().map(|order| order.bytes().get().to_string()).collect();
+        let words = ["measure".to_owned(), sizes.join(","), program.rounds.to_string()];
+        let packed = packed.below(self.init.path(), &words);
+        let memory = (program.memory, MEMORY);
+        let all = self.boot(&packed, program.cpus, memory)?;
+        if let Some(one) = all.iter().find(|one| !one.is_whole()) {
+            let name = &one.name;
+            return Err(Failure::new(format_args!(
+                "{name} ended before all was measured; its last lines are above"
+            )));
         }
+        Ok(Whole::of(program.command, program.sizes, program.cpus, all))
+    }
+
+    fn packed(&self, command: &[OsString], with: &[PathBuf]) -> Done<Packed> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let (here, login) = (self.here.as_path(), pack::Login::No);
+        let asked = Asked { command, with, path: &path, here, terminal: None, login };
+        let spinner = progress::spinner("looking for the guest's files");
+        let packed = pack::gather(asked, &spinner);
+        spinner.finish_and_clear();
+        packed
+    }
+
+    /// Boots each kernel, Foliant's last, with the memory that was asked for, or the usual or what
+    /// the files need. A kernel that ended by itself has not measured all.
+    fn boot(
+        &self,
+        packed: &Packed,
+        cpus: usize,
+        (memory, usual): (Option<Bytes>, Bytes),
+    ) -> Done<Vec<Measured>> {
+        let contents =
+            Contents { kernel: self.image.path(), notes: &packed.notes, entries: &packed.entries };
+        let archive = contents.size()?;
+        let linux = Linux { folio: None, stats: false, counts: true, archive, seat: None };
+        let guest = Guest { icount: true, timeout: Some(self.timeout), ..Guest::default() };
+        let size = Size { cpus: Some(cpus), memory: memory.or(Some(linux.memory(usual))) };
+        let options = Options { mode: Mode::Program(linux), size, guest };
+        pack::fits(&packed.entries, linux.archive, memory)?;
+        options.check()?;
+        let archive = written(&contents)?;
+        let mut all = Vec::new();
+        for (file, name) in &self.kernels {
+            let words = format!("{LINUX} rdinit={}", self.init.path().display());
+            let arguments = qemu::linux(file, archive.path(), &options, &words);
+            all.push(measured(&self.emulator, arguments, &options, name)?);
+        }
+        let words = temporary("foliant-words-")?;
+        let files = Files { archive: archive.path(), words: words.path() };
+        let arguments = qemu::streamed(self.image.path(), &files, &options);
+        let own = measured(&self.emulator, arguments, &options, FOLIANT);
+        let said = std::fs::read(words.path()).map(|text| Words::read(&text));
+        for sentence in said.iter().flat_map(Words::missing) {
+            tell(format_args!("foliant: {sentence}"));
+        }
+        let is_whole = own.as_ref().is_ok_and(Measured::is_whole);
+        if let (false, Ok(words)) = (is_whole, &said) {
+            words.last().for_each(tell);
+        }
+        all.push(own?);
+        Ok(all)
     }
 }
 
 /// Boots one guest and reads what its first process says.
 fn measured(
     emulator: &Path,
-    arguments: Vec<std::ffi::OsString>,
+    arguments: Vec<OsString>,
     options: &Options,
     name: &str,
 ) -> Done<Measured> {
@@ -131,7 +203,7 @@ fn measured(
     let mut rest = Vec::new();
     let mut read = |line: &str| -> Done {
         if measured.read(line)? {
-            spinner.set_message(format!("{name}: {} rounds", measured.count()));
+            spinner.set_message(format!("{name}: {}", measured.progress()));
         }
         last.push_back(shown::shown(line));
         if last.len() > LAST {
@@ -165,9 +237,7 @@ fn measured(
     if !matches!(ended, super::Ended::Reset | super::Ended::Verdict(_)) {
         ended.verdict(options.timeout())?;
     }
-    Err(Failure::new(format_args!(
-        "{name} ended before all was measured; its last lines are above"
-    )))
+    Ok(measured)
 }
 
 /// Where a kernel's file says that it is one, and which.

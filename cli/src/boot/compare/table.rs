@@ -1,6 +1,6 @@
 //! What was measured of one program on several kernels, as a table and as a document.
 
-use super::lines::{Measured, Round};
+use super::lines::{Counted, Measured, Round};
 use crate::document::{self, Document};
 use crate::failure::Done;
 use crate::shown::shown;
@@ -120,6 +120,20 @@ impl Whole {
     /// What is not the same everywhere.
     pub(super) fn differences(&self) -> &[String] {
         &self.differences
+    }
+    /// What the kernel of this name took at a size, where the program's own is told apart.
+    pub(super) fn counted(&self, kernel: &str, size: Bytes) -> Option<Counted> {
+        let is_it = |row: &&Row| row.kernel == kernel && row.size == size.get();
+        let row = self.rows.iter().find(is_it)?;
+        Some(Counted {
+            operations: 1,
+            instructions: row.in_kernel?,
+            elapsed: row.instructions,
+            faults: row.faults,
+            folios: row.folios.get(&Order::SIZE_2M.bytes().get()).copied().unwrap_or(0),
+            shootdowns: row.shootdowns,
+            ..Counted::default()
+        })
     }
     /// For programs.
     pub(super) fn json(&self) -> Done<String> {

@@ -36,7 +36,6 @@ mod pool;
 mod split;
 mod touch;
 
-use crate::asked::SELF;
 use crate::counts::{Interrupts, ticks};
 use crate::switches;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -64,9 +63,10 @@ impl Experiment {
         Ok(Experiment { name: name.to_owned(), amount })
     }
 
-    /// Carries it out in a process of its own: memory that it breaks off with is given back.
-    pub(crate) fn start(&self) -> Done {
-        let mut command = Command::new(SELF);
+    /// Has `this` program carry it out in a process of its own: memory that it breaks off with is
+    /// given back.
+    pub(crate) fn start(&self, this: &str) -> Done {
+        let mut command = Command::new(this);
         let status = command.args(["experiment", &self.name, &self.amount.to_string()]).status()?;
         if !status.success() {
             println!("cannot {} it ended with {status}", self.name);

@@ -1,0 +1,1 @@
+../../../../../crates/c/include/foliant.h
