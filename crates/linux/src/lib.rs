@@ -106,6 +106,7 @@ mod place;
 mod process;
 mod protect;
 mod remap;
+mod rows;
 mod seal;
 mod segments;
 mod shm;

@@ -9,6 +9,7 @@
 
 use crate::pages::POOLED;
 use crate::process::Process;
+use crate::rows;
 use crate::vma::{Marks, Vma};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -58,7 +59,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
         if let Some(name) = self.name(vma) {
             let spaces = NAME_COLUMN.saturating_sub(line.columns);
-            write!(line, "{:spaces$}{name}", "")?;
+            rows::spaces(&mut line, spaces)?;
+            line.write_str(name)?;
         }
         line.write_char('\n')
     }
@@ -114,7 +116,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             ("SwapPss:", 0),
             ("Locked:", small(locked)),
         ] {
-            writeln!(out, "{name:16}{kilobytes:8} kB")?;
+            rows::kilobytes(out, name, kilobytes)?;
         }
         writeln!(out, "{:16}{:8}", "THPeligible:", u8::from(self.is_eligible(vma)))?;
         self.flags(vma, out)
@@ -193,7 +195,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             (marks.has(Marks::SEALED), "sl"),
         ] {
             if is_set {
-                write!(out, "{name} ")?;
+                out.write_str(name)?;
+                out.write_char(' ')?;
             }
         }
         out.write_char('\n')

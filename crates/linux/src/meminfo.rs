@@ -7,6 +7,7 @@
 
 use crate::file::MemoryFile;
 use crate::process::Process;
+use crate::rows;
 use crate::vma::{Marks, Vma};
 use alloc::collections::BTreeSet;
 use core::fmt::{self, Write};
@@ -109,7 +110,7 @@ pub fn meminfo<M: Machine, P: Paging>(
         ("FileHugePages:", 0),
         ("FilePmdMapped:", 0),
     ] {
-        writeln!(out, "{name:16}{kilobytes:8} kB")?;
+        rows::kilobytes(out, name, kilobytes)?;
     }
     pools(mm, out)
 }
@@ -126,8 +127,8 @@ fn pools<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, out: &mut impl Write) ->
     ] {
         writeln!(out, "{name:16}   {count:5}")?;
     }
-    writeln!(out, "{:16}{:8} kB", "Hugepagesize:", order.bytes().get() >> 10)?;
-    writeln!(out, "{:16}{:8} kB", "Hugetlb:", mm.pooled().get() * PAGE_KB)
+    rows::kilobytes(out, "Hugepagesize:", order.bytes().get() >> 10)?;
+    rows::kilobytes(out, "Hugetlb:", mm.pooled().get() * PAGE_KB)
 }
 
 /// Writes `/proc/vmstat`: what is there, and what was counted.

@@ -15,6 +15,7 @@
 
 use crate::pages::PAGE;
 use crate::process::{Process, is_data_of};
+use crate::rows;
 use crate::vma::{Marks, Vma};
 use alloc::format;
 use alloc::string::String;
@@ -123,14 +124,14 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let anonymous = sums.pss() - of_files;
         writeln!(out, "{:<73}[rollup]", format!("{first:08x}-{end:08x} ---p 00000000 00:00 0"))?;
         sums.fields.iter().try_for_each(|(name, kilobytes)| {
-            writeln!(out, "{name:16}{kilobytes:8} kB")?;
+            rows::kilobytes(out, name, *kilobytes)?;
             if name != "Pss_Dirty:" {
                 return Ok(());
             }
             for (name, kilobytes) in
                 [("Pss_Anon:", anonymous), ("Pss_File:", 0), ("Pss_Shmem:", of_files)]
             {
-                writeln!(out, "{name:16}{kilobytes:8} kB")?;
+                rows::kilobytes(out, name, kilobytes)?;
             }
             Ok(())
         })
