@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 /// Ticks from the one at which ring 3 is entered to its first, and from its last to the one at
 /// which it was left; and the same of a fault that is served. Where the counter counts instructions
 /// (`foliant compare`) these are exact: those of `trap.s` and of what it calls.
-const ENTRY: u64 = 131;
-const FAULT: u64 = 201;
+const ENTRY: u64 = 124;
+const FAULT: u64 = 202;
 
 /// What it had.
 pub(super) struct Turns {
