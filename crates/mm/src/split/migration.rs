@@ -126,6 +126,9 @@ impl<'s, 'm, M: Machine, P: Paging> MigrationBatch<'s, 'm, M, P> {
 
 impl<M: Machine, P: Paging> Drop for MigrationBatch<'_, '_, M, P> {
     fn drop(&mut self) {
+        if crate::sync::is_unwinding() {
+            return; // the CPU that has a table's lock may never go on
+        }
         let stock = self.stock;
         self.finish(|_, _, went| {
             if let Went::Moved(old) = went {
