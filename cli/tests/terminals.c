@@ -304,10 +304,13 @@ static int news(siginfo_t *info, pid_t id, int flags) {
 }
 static void stops(void) {
     siginfo_t info;
-    int status;
+    int status, ends[2];
+    pipe(ends);
     pid_t child = fork();
     if (child == 0) {
+        char byte;
         pause_ms(100);
+        read(ends[0], &byte, 1); /* it is not to end before it is told that it went on */
         _exit(5);
     }
     say("nothing wanted", news(&info, child, WNOHANG));
@@ -321,6 +324,7 @@ static void stops(void) {
     kill(child, SIGCONT);
     say("continued", news(&info, child, WCONTINUED));
     printf("%d %d\n", info.si_code, info.si_status);
+    write(ends[1], "e", 1);
     say("its sleep is over", waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 5);
     child = fork();
     if (child == 0)

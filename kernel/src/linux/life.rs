@@ -136,7 +136,7 @@ fn end(process: &Arc<Process>) {
     process.give_back();
     proc_fd::end_process(process);
     texts::end_process(process);
-    process.tell_parent();
+    process.tell_end();
     if process::are_all_gone() {
         sched::end_rounds();
     }

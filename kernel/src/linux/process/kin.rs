@@ -4,7 +4,7 @@
 //! of a signal takes.
 
 use super::super::signal::{Became, Ended, IGNORE, Info};
-use super::{ALL, Held, Process, new_id, of_id, stops};
+use super::{ALL, Held, Process, Stays, new_id, of_id, stops};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use linux_raw_sys::general::{SA_NOCLDWAIT, SIGCHLD, SIGKILL, WCONTINUED, WEXITED, WSTOPPED};
@@ -48,32 +48,40 @@ impl Process {
     pub(in super::super) fn parent_id(&self) -> u32 {
         self.parent.lock().upgrade().map_or(0, |parent| parent.id)
     }
-    /// Tells its parent. Whoever waits there finds the signal and the child at once, or neither: a
+    /// Has its parent learn something of it: `tell` makes it seen, and says whether it stays a
+    /// child; it may send a signal. Whoever waits there finds all of it at once, or nothing: a
     /// signal that came later would be taken for another child's.
-    pub(in super::super) fn tell_parent(&self) {
-        let ended = self.ended().expect("it has ended");
+    pub(super) fn tell(&self, tell: impl FnOnce(Option<&Process>) -> Stays) -> Stays {
         loop {
             let parent = self.parent.lock().upgrade();
-            let Some(parent) = parent else {
-                self.is_gone.store(true, Ordering::Release);
-                self.gone.wake();
-                return self.forget();
-            };
-            let children = parent.children.lock();
+            let Some(parent) = parent else { return tell(None) };
+            let mut children = parent.children.lock();
             if self.parent_id() != parent.id {
                 continue; // it ends as well, and has left its children to another one
             }
-            self.is_gone.store(true, Ordering::Release);
-            let is_told = !parent.ignores_children();
-            if is_told {
-                parent.send(Info::of_child(self.id, Became::Ended(ended)));
+            let stays = tell(Some(&parent));
+            if stays == Stays::No {
+                children.retain(|child| child.id != self.id);
             }
             drop(children);
-            self.gone.wake();
-            if !is_told {
-                self.forget();
-            }
-            return parent.waiting.wake(); // for nothing as well: there may be no child any more
+            parent.waiting.wake(); // for nothing as well: there may be no child any more
+            return stays;
+        }
+    }
+    /// Tells its parent of its end.
+    pub(in super::super) fn tell_end(&self) {
+        let ended = self.ended().expect("it has ended");
+        let stays = self.tell(|parent| {
+            self.is_gone.store(true, Ordering::Release);
+            let Some(parent) = parent.filter(|parent| !parent.ignores_children()) else {
+                return Stays::No;
+            };
+            parent.send(Info::of_child(self.id, Became::Ended(ended)));
+            Stays::Yes
+        });
+        self.gone.wake();
+        if stays == Stays::No {
+            self.forget();
         }
     }
     /// Whether ended children are not waited for.

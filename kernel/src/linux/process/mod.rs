@@ -46,6 +46,13 @@ use stops::Stop;
 
 pub(super) use kin::Reap;
 
+/// Whether a child is one still when its parent was told of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stays {
+    Yes,
+    No,
+}
+
 /// A process.
 pub(super) struct Process {
     pub(super) id: u32,

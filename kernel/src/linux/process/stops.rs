@@ -12,11 +12,12 @@
 //! **Invariants**
 //! - P4. The parent is told of a stop when all threads rest: none runs in ring 3 then.
 //!
-//! **Locking**: the stop's own lock, with nothing under it.
+//! **Locking**: the stop's own lock, with nothing under it; the parent is told under the lock of
+//! its children (`kin`).
 
 use super::super::sched;
 use super::super::signal::{Became, IGNORE, Info};
-use super::{Process, all};
+use super::{Process, Stays, all};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -77,15 +78,17 @@ impl Process {
     }
     /// Has it go on.
     pub(super) fn go_on(&self) {
-        {
+        let count = {
             let mut inside = self.stop.0.lock();
             if inside.by.take().is_none() {
                 return;
             }
-            inside.news = Some(Became::Continued);
-        }
+            inside.news = None;
+            inside.count
+        };
+        // Told before it goes on: it may end at once.
+        self.tell_news(Became::Continued, count);
         self.call_threads();
-        self.tell_news(Became::Continued);
     }
     /// Waits for as long as it is stopped, in place of one of its threads.
     pub(in super::super) fn rest(&self, is_over: impl Fn() -> bool) {
@@ -111,29 +114,39 @@ impl Process {
     /// Tells the parent, where all threads rest (P4).
     pub(super) fn note_rest(&self) {
         let threads = self.threads.lock().len();
-        let news = {
+        let stopped = {
             let mut inside = self.stop.0.lock();
-            match inside.by {
-                Some(number) if threads > 0 && inside.resting >= threads => {
-                    inside.resting = 0;
-                    inside.news = Some(Became::Stopped(number));
-                    inside.news
-                }
-                _ => None,
+            let all_rest = threads > 0 && inside.resting >= threads;
+            let stopped = inside.by.filter(|_| all_rest);
+            if stopped.is_some() {
+                inside.resting = 0;
             }
+            stopped.map(|number| (number, inside.count))
         };
-        if let Some(news) = news {
-            self.tell_news(news);
+        if let Some((number, count)) = stopped {
+            self.tell_news(Became::Stopped(number), count);
         }
     }
-    fn tell_news(&self, news: Became) {
-        let parent = self.parent.lock().upgrade();
-        let Some(parent) = parent else { return };
-        let action = parent.action(SIGCHLD);
-        if action.handler != IGNORE && action.flags & u64::from(SA_NOCLDSTOP) == 0 {
-            parent.send(Info::of_child(self.id, news));
-        }
-        parent.waiting.wake();
+    /// Tells the parent of the stop that was the `count`th, or of its end, if it is still so.
+    fn tell_news(&self, news: Became, count: u64) {
+        self.tell(|parent| {
+            {
+                let mut inside = self.stop.0.lock();
+                let stands = inside.by.is_some() == matches!(news, Became::Stopped(_));
+                if inside.count != count || !stands {
+                    return Stays::Yes;
+                }
+                inside.news = Some(news);
+            }
+            let wants = |parent: &&Process| {
+                let action = parent.action(SIGCHLD);
+                action.handler != IGNORE && action.flags & u64::from(SA_NOCLDSTOP) == 0
+            };
+            if let Some(parent) = parent.filter(wants) {
+                parent.send(Info::of_child(self.id, news));
+            }
+            Stays::Yes
+        });
     }
 
     /// Whether nobody of its session could make its group go on.

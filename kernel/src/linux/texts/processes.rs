@@ -263,7 +263,6 @@ impl About {
     }
     fn stat(&self, process: &Process) -> Result<Vec<u8>, Errno> {
         let name = String::from_utf8_lossy(&process.image.lock().name).into_owned();
-        let load = |of: &core::sync::atomic::AtomicU32| of.load(Ordering::Relaxed);
         let threads = self.threads(process);
         let usage = match threads.first() {
             Some(thread) if self.is_thread => thread.usage(),
@@ -281,8 +280,8 @@ impl About {
         let (size, resident) = (pages.next().unwrap_or(0) * 4096, pages.next().unwrap_or(0));
         written(|out| {
             write!(out, "{} ({name}) {} {}", self.id, self.state(process).0, process.parent_id())?;
-            let place = [&process.group, &process.session].map(load);
-            write!(out, " {} {} {terminal} {front} 0", place[0], place[1])?;
+            let (group, session) = process.place();
+            write!(out, " {group} {session} {terminal} {front} 0")?;
             write!(out, " {} {} 0 0", usage.faults, children.faults)?;
             let times = [usage.user, usage.system, children.user, children.system];
             times.into_iter().try_for_each(|nanos| write!(out, " {}", nanos / TICK))?;
