@@ -81,6 +81,27 @@ fn compiled(folder: &TempDir, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
+/// A program of this folder says the same on so many CPUs as on the host.
+fn same_on(cpus: [&str; 2], name: &str, arguments: &[&str]) {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, name) else { return };
+    for cpus in cpus {
+        same(&["--cpus", cpus], &program, arguments, b"");
+    }
+}
+
+/// Boots with a program that ends with 0; what it said.
+fn ends_well(words: &[&str], program: &Path, arguments: &[&str]) -> String {
+    let folder = TempDir::new().unwrap();
+    let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    let line: Vec<&OsStr> =
+        [program.as_os_str()].into_iter().chain(arguments.iter().map(OsStr::new)).collect();
+    let ran = boot(folder.path(), &words, &line, b"");
+    let [out, said] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
+    assert_eq!(code(&ran), 0, "{out}{said}");
+    out.into_owned()
+}
+
 #[test]
 fn bytes_go_in_and_out_as_they_are() {
     let Some(busybox) = installed("busybox") else { return };
@@ -261,22 +282,14 @@ fn nothing_that_programs_ask_for_ends_the_kernel() {
 
 #[test]
 fn descriptors_wait_as_on_the_host() {
-    let folder = TempDir::new().unwrap();
-    let Some(program) = compiled(&folder, "descriptors") else { return };
     let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();
     let words: &[&str] = if has_six { &["six"] } else { &[] };
-    for cpus in ["1", "2"] {
-        same(&["--cpus", cpus], &program, words, b"");
-    }
+    same_on(["1", "2"], "descriptors", words);
 }
 
 #[test]
 fn terminals_and_who_is_in_front_are_as_on_the_host() {
-    let folder = TempDir::new().unwrap();
-    let Some(program) = compiled(&folder, "terminals") else { return };
-    for cpus in ["1", "2"] {
-        same(&["--cpus", cpus], &program, &[], b"");
-    }
+    same_on(["1", "2"], "terminals", &[]);
 }
 
 #[test]
@@ -284,10 +297,7 @@ fn who_takes_all_that_waits_is_refused() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "greedy") else { return };
     for memory in ["48m", "128m"] {
-        let words = ["--cpus", "2", "--memory", memory].map(OsStr::new);
-        let ran = boot(folder.path(), &words, &[program.as_os_str()], b"");
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert_eq!(code(&ran), 0, "{}{said}", String::from_utf8_lossy(&ran.stdout));
+        ends_well(&["--cpus", "2", "--memory", memory], &program, &[]);
     }
 }
 
@@ -325,9 +335,7 @@ fn a_hostile_program_gets_what_linux_would_answer() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "hostile") else { return };
     for words in [["--cpus", "4"], ["--memory", "32m"]] {
-        let ran = boot(folder.path(), &words.map(OsStr::new), &[program.as_os_str()], b"");
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert_eq!(code(&ran), 0, "{}{said}", String::from_utf8_lossy(&ran.stdout));
+        ends_well(&words, &program, &[]);
     }
 }
 
@@ -339,11 +347,7 @@ fn calls_about_memory_answer_as_on_the_host() {
         same(&["--cpus", cpus], &program, &[], b"");
     }
     // What asks for a machine of one's own, the host has its own answers to.
-    let words = ["--memory", "1g"].map(OsStr::new);
-    let line = [program.as_os_str(), OsStr::new("root")];
-    let ran = boot(folder.path(), &words, &line, b"");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!(code(&ran), 0, "{said}");
+    let said = ends_well(&["--memory", "1g"], &program, &["root"]);
     let expect = "\
 descriptor: 1
 of the device: 1
@@ -389,7 +393,7 @@ advised: 1
 its end is told: 1
 nobody: -1 Bad file descriptor
 ";
-    assert_eq!(String::from_utf8_lossy(&ran.stdout), expect, "{said}");
+    assert_eq!(said, expect);
 }
 
 #[test]
@@ -436,50 +440,32 @@ fn a_small_machine_runs_a_small_program() {
 fn a_program_s_own_time_is_that_of_its_own_instructions() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "own_time") else { return };
-    let words = ["--icount", "--cpus", "1", "--size", "4k"].map(OsStr::new);
-    let ran = boot(folder.path(), &words, &[program.as_os_str()], b"");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!(code(&ran), 0, "{said}");
-    let text = String::from_utf8(ran.stdout).unwrap();
+    let text = ends_well(&["--icount", "--cpus", "1", "--size", "4k"], &program, &[]);
     let beyond: Vec<i64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
     // Hundredths of an instruction for each call and each fault: less than half of one.
-    assert!(beyond.len() == 2 && beyond.iter().all(|it| it.abs() < 50), "{beyond:?}{said}");
+    assert!(beyond.len() == 2 && beyond.iter().all(|it| it.abs() < 50), "{beyond:?}");
 }
 
 #[test]
 fn cpus_that_halt_are_woken() {
-    let folder = TempDir::new().unwrap();
-    let Some(program) = compiled(&folder, "idle") else { return };
-    for cpus in ["1", "2"] {
-        same(&["--cpus", cpus], &program, &[], b"");
-    }
+    same_on(["1", "2"], "idle", &[]);
 }
 
 #[test]
 fn threads_meet_a_thousand_times() {
-    let folder = TempDir::new().unwrap();
-    let Some(program) = compiled(&folder, "rounds") else { return };
-    for cpus in ["1", "4"] {
-        same(&["--cpus", cpus], &program, &[], b"");
-    }
+    same_on(["1", "4"], "rounds", &[]);
 }
 
 #[test]
 fn processes_that_are_killed_leave_nothing() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "kills") else { return };
-    let words = ["--cpus", "4", "--size", "64k"].map(OsStr::new);
-    let ran = boot(folder.path(), &words, &[program.as_os_str(), OsStr::new("1000")], b"");
     // The kernel recounts all memory at its end, and has a code for what disagrees.
-    assert_eq!(code(&ran), 0, "{}", String::from_utf8_lossy(&ran.stderr));
-    assert_eq!(String::from_utf8_lossy(&ran.stdout), "1000 killed, nothing lost\n");
+    let said = ends_well(&["--cpus", "4", "--size", "64k"], &program, &["1000"]);
+    assert_eq!(said, "1000 killed, nothing lost\n");
 }
 
 #[test]
 fn sequences_begin_anew_where_they_are_interrupted() {
-    let folder = TempDir::new().unwrap();
-    let Some(program) = compiled(&folder, "restartable") else { return };
-    for cpus in ["1", "4"] {
-        same(&["--cpus", cpus], &program, &[], b"");
-    }
+    same_on(["1", "4"], "restartable", &[]);
 }

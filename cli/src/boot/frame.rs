@@ -73,14 +73,11 @@ impl Keys {
 pub(super) fn feed_keys(input: &mut impl Read, output: &Mutex<impl Write>) -> bool {
     let mut keys = Keys::default();
     let mut leaves = false;
-    let passed = |bytes: &[u8]| match keys.pass(bytes) {
-        Some(handed) => Some(handed),
-        None => {
-            leaves = true;
-            None
-        }
-    };
-    feed_with(input, output, passed);
+    feed_with(input, output, |bytes| {
+        let handed = keys.pass(bytes);
+        leaves = handed.is_none();
+        handed
+    });
     leaves
 }
 

@@ -18,7 +18,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::any::Any;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, ENOTTY, ENXIO};
+use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ENXIO};
 
 /// Whether a call waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,16 +41,28 @@ impl Waits {
     }
 }
 
-/// What is read and written without positions.
+/// Nobody waits for a name.
+static NOBODY: Waiters = Waiters::new();
+
+/// What is read and written without positions. One that says nothing else is a name alone: it may
+/// be opened, and no file is opened of it itself.
 pub(super) trait Channel: Any + Send + Sync {
     /// Waits for bytes, and moves those that are there; none at the end.
-    fn read(&self, into: &mut Transfer, waits: Waits) -> Result<usize, Errno>;
+    fn read(&self, _into: &mut Transfer, _waits: Waits) -> Result<usize, Errno> {
+        Err(Errno(EINVAL))
+    }
     /// Waits for room, and takes bytes; says how many, which is not all where a signal came.
-    fn write(&self, from: &mut Transfer, waits: Waits) -> Result<usize, Errno>;
+    fn write(&self, _from: &mut Transfer, _waits: Waits) -> Result<usize, Errno> {
+        Err(Errno(EINVAL))
+    }
     /// What there is now.
-    fn events(&self) -> Events;
+    fn events(&self) -> Events {
+        Events::NONE
+    }
     /// Whom to wake when that may have changed (H1).
-    fn waiters(&self) -> &Waiters;
+    fn waiters(&self) -> &Waiters {
+        &NOBODY
+    }
     /// The number of a device, where it is one.
     fn device(&self) -> u64 {
         0

@@ -15,10 +15,9 @@
 //!
 //! **Locking**: items; the list of those that are ready. Neither under the other one.
 
-use super::channel::{Channel, Waits};
+use super::channel::Channel;
 use super::events::Events;
 use super::opened::Opened;
-use super::transfer::Transfer;
 use super::waiters::{Cut, Waiters, Watcher};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -288,12 +287,6 @@ impl Drop for Epoll {
 }
 
 impl Channel for Epoll {
-    fn read(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
     fn events(&self) -> Events {
         let listed: Vec<Arc<Item>> = self.ready.lock().iter().cloned().collect();
         Events::IN.when(listed.iter().any(|item| !item.events().is_empty()))

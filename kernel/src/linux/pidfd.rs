@@ -1,14 +1,11 @@
 //! A descriptor of a process: to wait for its end, and to name it by.
 
-use super::channel::{Channel, Waits};
+use super::channel::Channel;
 use super::events::Events;
 use super::process::Process;
-use super::transfer::Transfer;
 use super::waiters::Waiters;
 use alloc::string::String;
 use alloc::sync::Arc;
-use foliant_linux::Errno;
-use linux_raw_sys::errno::EINVAL;
 
 /// A process, as a descriptor has it.
 pub(super) struct Pidfd(Arc<Process>);
@@ -23,12 +20,6 @@ impl Pidfd {
 }
 
 impl Channel for Pidfd {
-    fn read(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
     fn events(&self) -> Events {
         Events::IN.when(self.0.is_gone())
     }

@@ -18,7 +18,7 @@ use super::user;
 use super::waiters::Waiters;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EBADF, EPIPE};
+use linux_raw_sys::errno::EPIPE;
 use linux_raw_sys::general::{O_ACCMODE, O_RDONLY, O_WRONLY};
 use linux_raw_sys::ioctl::FIONREAD;
 use spin::Mutex;
@@ -85,18 +85,6 @@ impl Drop for End {
 
 /// A pipe that is opened by its name.
 impl Channel for Pipe {
-    fn read(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EBADF))
-    }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EBADF))
-    }
-    fn events(&self) -> Events {
-        Events::NONE
-    }
-    fn waiters(&self) -> &Waiters {
-        &self.waiting
-    }
     fn open(self: Arc<Pipe>, flags: u32) -> Result<Arc<dyn Channel>, Errno> {
         Ok(End::of(self, flags))
     }
@@ -122,26 +110,8 @@ impl Channel for End {
         Ok(found)
     }
     fn write(&self, from: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
-        let whole = from.left();
-        let mut piece = [0; ATOMIC];
-        let mut done = 0;
-        while done < whole {
-            let came = match from.take_some(&mut piece) {
-                Ok(came) => came,
-                Err(why) if done == 0 => return Err(why),
-                Err(_) => break,
-            };
-            let mut put = 0;
-            while put < came {
-                match self.put(&piece[put..came], whole > ATOMIC, waits) {
-                    Ok(count) => put += count,
-                    Err(why) if done + put == 0 => return Err(why),
-                    Err(_) => return Ok(done + put),
-                }
-            }
-            done += came;
-        }
-        Ok(done)
+        let may_split = from.left() > ATOMIC;
+        from.hand_on::<ATOMIC>(|piece| self.put(piece, may_split, waits))
     }
     fn events(&self) -> Events {
         let inside = self.pipe.inside.lock();

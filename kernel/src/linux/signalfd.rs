@@ -74,9 +74,6 @@ impl Channel for SignalFile {
         }
         Ok(done)
     }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
     fn events(&self) -> Events {
         Events::IN.when(sched::current().has_signal(self.set.load(Ordering::Acquire)))
     }

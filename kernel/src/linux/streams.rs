@@ -254,22 +254,17 @@ impl Channel for Stream {
         waits.get(&WAITING, take).flatten()
     }
     fn write(&self, from: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        let whole = from.left();
-        let mut piece = [0; PIECE];
-        while from.left() > 0 {
-            let count = match from.take_some(&mut piece) {
-                Ok(count) => count,
-                Err(why) if from.left() == whole => return Err(why),
-                Err(_) => break,
-            };
-            let _writes = WRITES.lock();
+        from.hand_on::<PIECE>(|piece| {
             match self {
                 Stream::Input => return Err(Errno(EBADF)),
-                Stream::Output => piece[..count].iter().for_each(|byte| send(*byte)),
-                Stream::Errors => piece[..count].iter().for_each(|byte| out8(ERRORS, *byte)),
+                Stream::Output => show(piece),
+                Stream::Errors => {
+                    let _writes = WRITES.lock();
+                    piece.iter().for_each(|byte| out8(ERRORS, *byte));
+                }
             }
-        }
-        Ok(whole - from.left())
+            Ok(piece.len())
+        })
     }
     fn events(&self) -> Events {
         match self {

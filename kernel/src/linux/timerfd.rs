@@ -54,9 +54,6 @@ impl Channel for TimerFile {
         let came = waits.get(&self.waiting, take)?;
         into.put_all(&came.to_le_bytes())
     }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
     fn events(&self) -> Events {
         Events::IN.when(self.came.load(Ordering::Acquire) > 0)
     }

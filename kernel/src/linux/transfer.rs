@@ -83,6 +83,31 @@ impl<'a> Transfer<'a> {
         }
     }
 
+    /// Hands on all that is left, in pieces of `N` bytes. `put` takes some of what it is handed and
+    /// is handed the rest; where it refuses, what went before counts.
+    pub(super) fn hand_on<const N: usize>(
+        &mut self,
+        mut put: impl FnMut(&[u8]) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        let mut piece = [0; N];
+        let mut done = 0;
+        while self.left > 0 {
+            let mut rest = match self.take_some(&mut piece) {
+                Ok(count) => &piece[..count],
+                Err(why) if done == 0 => return Err(why),
+                Err(_) => break,
+            };
+            while !rest.is_empty() {
+                match put(rest) {
+                    Ok(some) => (done, rest) = (done + some, &rest[some..]),
+                    Err(why) if done == 0 => return Err(why),
+                    Err(_) => return Ok(done),
+                }
+            }
+        }
+        Ok(done)
+    }
+
     /// Goes along the buffers for so many bytes, as far as they are within reach (R3).
     fn each(&mut self, most: usize, mut one: impl FnMut(Piece, usize) -> usize) -> usize {
         let most = most.min(self.left);

@@ -282,9 +282,6 @@ impl Channel for Userfault {
         }
         Ok(done)
     }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
     fn events(&self) -> Events {
         Events::IN.when(self.queue.lock().faults.iter().any(|taken| !taken.is_read))
     }

@@ -2,8 +2,6 @@
 
 use super::super::channel::{Channel, Waits};
 use super::super::events::Events;
-use super::super::transfer::Transfer;
-use super::super::waiters::Waiters;
 use super::address::{Address, Family};
 use super::end::{Backlog, Client, End, Kind};
 use super::ports::{self, Claim, Named};
@@ -28,23 +26,8 @@ impl Bound {
     }
 }
 
-static NOBODY: Waiters = Waiters::new();
-
 /// It is a name alone.
-impl Channel for Bound {
-    fn read(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EINVAL))
-    }
-    fn events(&self) -> Events {
-        Events::NONE
-    }
-    fn waiters(&self) -> &Waiters {
-        &NOBODY
-    }
-}
+impl Channel for Bound {}
 
 impl Socket {
     fn of(own: Arc<End>, link: Link) -> Arc<Socket> {

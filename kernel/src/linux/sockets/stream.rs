@@ -57,33 +57,15 @@ impl Socket {
             return Err(Errno(EPIPE));
         }
         let until = self.options.lock().send_limit();
-        let (mut files, mut done, whole) = (how.files, 0, from.left());
-        let mut piece = [0; PIECE];
-        while done < whole {
-            let came = match from.take_some(&mut piece) {
-                Ok(came) => came,
-                Err(why) if done == 0 => return Err(why),
-                Err(_) => break,
-            };
-            let mut put = 0;
-            while put < came {
-                let mut push = || push(&peer, &piece[put..came], &mut files);
-                let pushed = push().or_else(|| {
-                    // What was put there so far is told of before this one waits for room.
-                    peer.waiting.wake_for(Events::IN);
-                    Some(Socket::get(how.waits, (&self.own.waiting, until), push))
-                });
-                match pushed {
-                    Some(Ok(count)) => put += count,
-                    Some(Err(why)) if done + put == 0 => return Err(why),
-                    _ => {
-                        peer.waiting.wake_for(Events::IN);
-                        return Ok(done + put);
-                    }
-                }
-            }
-            done += came;
-        }
+        let mut files = how.files;
+        let done = from.hand_on::<PIECE>(|piece| {
+            let mut push = || push(&peer, piece, &mut files);
+            push().unwrap_or_else(|| {
+                // What was put there so far is told of before this one waits for room.
+                peer.waiting.wake_for(Events::IN);
+                Socket::get(how.waits, (&self.own.waiting, until), push)
+            })
+        })?;
         peer.waiting.wake_for(Events::IN);
         Ok(done)
     }

@@ -23,9 +23,6 @@ pub(super) struct End(Arc<Tty>);
 /// `/dev/tty`: the terminal of whoever opens it.
 pub(super) struct Own;
 
-/// Nobody waits for what has no opened file.
-pub(super) static NOBODY: Waiters = Waiters::new();
-
 impl End {
     pub(super) fn of(tty: Arc<Tty>) -> Result<Arc<End>, Errno> {
         {
@@ -73,18 +70,6 @@ impl Channel for End {
 }
 
 impl Channel for Named {
-    fn read(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EIO))
-    }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EIO))
-    }
-    fn events(&self) -> Events {
-        Events::NONE
-    }
-    fn waiters(&self) -> &Waiters {
-        &NOBODY
-    }
     fn device(&self) -> u64 {
         self.0.device
     }
@@ -98,18 +83,6 @@ impl Channel for Named {
 }
 
 impl Channel for Own {
-    fn read(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EIO))
-    }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EIO))
-    }
-    fn events(&self) -> Events {
-        Events::NONE
-    }
-    fn waiters(&self) -> &Waiters {
-        &NOBODY
-    }
     fn device(&self) -> u64 {
         number(5, 0)
     }

@@ -12,7 +12,7 @@ use super::super::opened::Opened;
 use super::super::transfer::Transfer;
 use super::super::waiters::Waiters;
 use super::super::{names, user};
-use super::end::{NOBODY, Named};
+use super::end::Named;
 use super::requests::Side;
 use super::tty::{PIECE, Shown, Tty};
 use alloc::collections::BTreeSet;
@@ -63,18 +63,6 @@ impl Drop for Number {
 }
 
 impl Channel for Multiplexer {
-    fn read(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EIO))
-    }
-    fn write(&self, _: &mut Transfer, _: Waits) -> Result<usize, Errno> {
-        Err(Errno(EIO))
-    }
-    fn events(&self) -> Events {
-        Events::NONE
-    }
-    fn waiters(&self) -> &Waiters {
-        &NOBODY
-    }
     fn device(&self) -> u64 {
         number(5, 2)
     }
@@ -124,29 +112,13 @@ impl Channel for Master {
         if done == 0 && into.left() > 0 { Err(Errno(EFAULT)) } else { Ok(done) }
     }
     fn write(&self, from: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
-        let mut piece = [0; PIECE];
-        let mut done = 0;
-        while from.left() > 0 {
-            let count = match from.take_some(&mut piece) {
-                Ok(count) => count,
-                Err(why) if done == 0 => return Err(why),
-                Err(_) => break,
+        from.hand_on::<PIECE>(|piece| {
+            let type_in = || match self.tty.type_in(piece) {
+                Ok(0) => None,
+                answer => Some(answer),
             };
-            let mut put = 0;
-            while put < count {
-                let type_in = || match self.tty.type_in(&piece[put..count]) {
-                    Ok(0) => None,
-                    answer => Some(answer),
-                };
-                match waits.get(&self.tty.others, type_in).flatten() {
-                    Ok(some) => put += some,
-                    Err(why) if done + put == 0 => return Err(why),
-                    Err(_) => return Ok(done + put),
-                }
-            }
-            done += count;
-        }
-        Ok(done)
+            waits.get(&self.tty.others, type_in).flatten()
+        })
     }
     fn events(&self) -> Events {
         let inside = self.tty.inside.lock();

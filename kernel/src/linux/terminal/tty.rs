@@ -146,35 +146,20 @@ impl Tty {
     /// Shows what a program writes.
     pub(super) fn write(&self, from: &mut Transfer, waits: Waits) -> Result<usize, Errno> {
         self.may_write()?;
-        let mut piece = [0; PIECE];
-        let mut done = 0;
-        while from.left() > 0 {
-            let count = match from.take_some(&mut piece) {
-                Ok(count) => count,
-                Err(why) if done == 0 => return Err(why),
-                Err(_) => break,
-            };
-            let mut put = 0;
-            while put < count {
-                let put_some = || {
-                    let mut inside = self.inside.lock();
-                    let Inside { discipline, shown, is_hung_up, .. } = &mut *inside;
-                    if *is_hung_up {
-                        return Some(Err(Errno(EIO)));
-                    }
-                    let some = discipline.write(&piece[put..count], shown);
-                    (some > 0).then_some(Ok(some))
-                };
-                match waits.get(&self.waiting, put_some).flatten() {
-                    Ok(some) => put += some,
-                    Err(why) if done + put == 0 => return Err(why),
-                    Err(_) => return Ok(done + put),
+        from.hand_on::<PIECE>(|piece| {
+            let put_some = || {
+                let mut inside = self.inside.lock();
+                let Inside { discipline, shown, is_hung_up, .. } = &mut *inside;
+                if *is_hung_up {
+                    return Some(Err(Errno(EIO)));
                 }
-                self.others.wake_for(Events::IN);
-            }
-            done += count;
-        }
-        Ok(done)
+                let some = discipline.write(piece, shown);
+                (some > 0).then_some(Ok(some))
+            };
+            let some = waits.get(&self.waiting, put_some).flatten()?;
+            self.others.wake_for(Events::IN);
+            Ok(some)
+        })
     }
     /// What may be done with it now.
     pub(super) fn events(&self) -> Events {
