@@ -861,9 +861,13 @@ impl Space {
         for (start, area) in areas.into_iter().filter(|(_, area)| area.prot.permits(access)) {
             let found = area.attached.and_then(|at| Some((at, objects.get_mut(at.object)?)));
             let Some((attached, object)) = found else { continue };
-            let (from, to) = (start.max(range.start), area.end.min(range.end));
+            let from = start.max(range.start);
+            // What lies behind the object's end is not gone over: it may be all addresses.
+            let reached = object.end().saturating_sub(attached.place(from));
+            let to = area.end.min(range.end).min(from.saturating_add(reached));
             for page in (from..to).step_by(FRAME_BYTES as usize) {
-                if self.pages.get(page).is_none() && object.reaches(attached.place(page)) {
+                self.pages.work(1)?;
+                if self.pages.get(page).is_none() {
                     self.bring(page, (start, attached, &area), access, event, object)?;
                 }
             }

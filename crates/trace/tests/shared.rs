@@ -431,6 +431,22 @@ fn no_area_grows_out_of_its_object() {
     assert_eq!(Plan::new(&story.0, &Budget::default()).unwrap().recorded_shared_faults, 0);
 }
 
+/// A recording can say that all addresses map a small object, and that a call fills them: the model
+/// goes over what the object has, and not over what lies behind its end, which takes years.
+#[test]
+fn finding_eo_what_lies_behind_an_object_is_not_gone_over() {
+    let mut story = Story::new();
+    story.object(64, vec![]);
+    let range = pages(1024, (1 << 35) - 4096);
+    let (prot, kind, flags) = (Prot::RW, AreaKind::FileShared, MapFlags::NONE);
+    story.tell(0, EventKind::Map(Area { range, prot, kind, flags }));
+    story.tell(0, EventKind::Attach { range, object: OBJECT, first: 2 });
+    story.tell(0, EventKind::Populate { range, access: Access::Read });
+    let budget = Budget::default();
+    naive_replay(&story.0, &budget).unwrap();
+    assert!(budget.worked() > 62, "each page that it has is a step");
+}
+
 /// A recording can say that areas are moved to a place that overlaps their own and stay as well,
 /// which Linux refuses: one address is still in one area.
 #[test]
