@@ -927,6 +927,18 @@ impl<P: Paging> Scene<P> {
                     engine::fail(&format!("the area at {va:?} is {found:?}"));
                 }
                 let _ = mm.area_at_or_after(id, va);
+                let around = mm.areas_around(id, va).map(|area| area.map(|area| area.range));
+                let are_around = match around {
+                    [below, Some(at), above] => {
+                        at.end() > va
+                            && below.is_none_or(|b| b.end() <= va && b.end() <= at.start())
+                            && above.is_none_or(|above| at.end() <= above.start())
+                    }
+                    [_, None, above] => above.is_none(),
+                };
+                if !are_around {
+                    engine::fail(&format!("the areas around {va:?} are {around:?}"));
+                }
                 let mut some = [None; 3];
                 let count = mm.areas_at_or_after(id, va, &mut some);
                 let some = || some[..count].iter().flatten();

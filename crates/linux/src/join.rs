@@ -57,10 +57,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// memory to join stays two.
     pub(crate) fn join(&mut self, start: u64, end: u64) {
         for seam in [start, end] {
-            let below = seam.checked_sub(1).and_then(|last| self.part_of_vma(last));
-            let above = self.part_of_vma(seam);
+            let [below, above, _] = self.parts_around(seam);
             if let (Some(lower), Some(upper)) = (below, above)
                 && lower.end() == seam
+                && upper.start() == seam
                 && self.would_join(&lower, &upper)
                 && self.join_two(seam)
                 && self.is_of_segment(&upper)
@@ -88,8 +88,17 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     /// The tag with a colour by which a range is told from its neighbours.
     pub(crate) fn coloured(&self, at: VaRange, flags: Flags, tag: Tag) -> Tag {
-        let below = at.start().get().checked_sub(1).and_then(|last| self.part_of_vma(last));
-        let near = [below, self.part_of_vma(at.end().get())];
+        let (start, end) = (at.start().get(), at.end().get());
+        let [below, found, _] = self.parts_around(start);
+        let below = match found {
+            Some(found) if found.start() < start => Some(found),
+            _ => below.filter(|below| below.end() == start),
+        };
+        let above = match found {
+            Some(found) if found.start() < end => self.part_of_vma(end),
+            above => above.filter(|above| above.start() == end),
+        };
+        let near = [below, above];
         let is_apart = |tag: &Tag| {
             let differs = |vma: &Option<Vma>| vma.is_none_or(|v| (v.flags, v.tag) != (flags, *tag));
             near.iter().all(differs)

@@ -204,7 +204,12 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 tag.moved = self.views.number(&file, 0, start)?;
             }
         }
-        if let Err(why) = self.put_long(at, &new, tag, source) {
+        let is_own = matches!(source, Source::Own) && new.page == PAGE;
+        let done = match is_own {
+            true => self.put_beside(at, new.flags, tag),
+            false => self.put_long(at, &new, tag, source),
+        };
+        if let Err(why) = done {
             if new.page > PAGE {
                 // Linux asks for the pool's pages when what lay there is gone.
                 self.take_out(start, end)?;
@@ -214,7 +219,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             }
             return Err(why);
         }
-        self.join(start, end);
+        if !is_own {
+            self.join(start, end);
+        }
         Ok(())
     }
 

@@ -201,26 +201,38 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
 
     /// The first vma that ends above `addr`.
     pub fn vma_at_or_after(&self, addr: u64) -> Option<Vma> {
-        let mut parts = self.parts_from(addr);
-        let mut vma = parts.next()?;
-        let below = |vma: &Vma| vma.start().checked_sub(1).and_then(|last| self.part_of_vma(last));
-        while let Some(lower) = below(&vma).filter(|lower| lower.is_like(&vma)) {
+        let [mut below, found, mut above] = self.parts_around(addr);
+        let mut vma = found?;
+        while let Some(lower) = below.filter(|lower| lower.end() == vma.start())
+            && lower.is_like(&vma)
+        {
             vma.range = range(lower.start(), vma.end());
+            below = vma.start().checked_sub(1).and_then(|last| self.part_of_vma(last));
         }
-        let is_more = |vma: &Vma, upper: &Vma| upper.start() == vma.end() && upper.is_like(vma);
-        while let Some(upper) = parts.next().filter(|upper| is_more(&vma, upper)) {
+        while let Some(upper) = above.filter(|upper| upper.start() == vma.end())
+            && upper.is_like(&vma)
+        {
             vma.range = range(vma.start(), upper.end());
+            above = self.part_of_vma(vma.end());
         }
         Some(vma)
+    }
+    /// The part of a vma that ends above `addr`, the lowest, between the part below it and the one
+    /// above.
+    pub(crate) fn parts_around(&self, addr: u64) -> [Option<Vma>; 3] {
+        let around = self.mm.areas_around(self.space, Va::new(addr));
+        around.map(|area| area.map(|area| Vma::of(&area)))
     }
     /// The parts of vmas that are one area each, from the one that ends above `addr` on.
     pub(crate) fn parts_from(&self, addr: u64) -> impl Iterator<Item = Vma> {
         let mut some = [None; AT_ONCE];
         let (mut next, mut count, mut at) = (0, 0, addr);
+        let mut most = 1; // most walks end with the first
         core::iter::from_fn(move || {
             if next == count {
                 next = 0;
-                count = self.mm.areas_at_or_after(self.space, Va::new(at), &mut some);
+                count = self.mm.areas_at_or_after(self.space, Va::new(at), &mut some[..most]);
+                most = AT_ONCE;
             }
             let part = some.get(next).copied().flatten().filter(|_| next < count)?;
             next += 1;
@@ -288,6 +300,28 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         at >= end
     }
 
+    /// Puts an area of no file in, which is one with its neighbours where Linux makes one of them.
+    pub(crate) fn put_beside(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        let (start, end) = (at.start().get(), at.end().get());
+        let [below, found, _] = self.parts_around(start);
+        let new = Vma { range: at, flags, tag };
+        let lower = below.filter(|lower| lower.end() == start && self.would_join(lower, &new));
+        let is_free = found.is_none_or(|found| found.start() >= end);
+        let upper = found.filter(|upper| upper.start() == end && self.would_join(&new, upper));
+        // What becomes of the two, where it is what the one is already.
+        let near = match (lower, upper) {
+            (Some(near), None) | (None, Some(near)) if is_free => Some(near.tag),
+            _ => None,
+        };
+        match near.filter(|near| near.marks.joined(tag.marks) == near.marks) {
+            Some(near) => self.put_as(at, flags, near),
+            None => {
+                self.put(at, flags, tag)?;
+                self.join(start, end);
+                Ok(())
+            }
+        }
+    }
     /// Puts an area in, apart from its neighbours.
     pub(crate) fn put(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
         let tag = self.coloured(at, flags, tag);

@@ -491,6 +491,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let _reading = self.stock.reading();
         id.peek(&self.stock)?.areas.at_or_after(self.stock.machine, va)
     }
+    /// The first area that ends above `va`, between the one before it and the one behind it, which
+    /// were there together. Where there is none, the last one of all comes first.
+    pub fn areas_around(&self, id: SpaceId, va: Va) -> [Option<Area>; 3] {
+        let _reading = self.stock.reading();
+        let Some(space) = id.peek(&self.stock) else { return [None; 3] };
+        space.areas.around(self.stock.machine, va)
+    }
     /// Areas in order, from the first one that ends above `va` on, as many as are had at once; says
     /// how many, and none where there is none. They were there together; those behind the last one
     /// are asked for by its end.

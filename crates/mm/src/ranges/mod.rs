@@ -27,7 +27,7 @@
 //!
 //! **Locking.** One caller at a time works on a map, as its owner says. Readers without a lock look
 //! at its nodes and at some of its words, where the owner has a sequence counter for them:
-//! `at_or_before`, `find`, `at_or_after` and `some_at_or_after` alone.
+//! `at_or_before`, `find`, `at_or_after`, `around` and `some_at_or_after` alone.
 //!
 //! **Not here**: what a range is for, and what becomes of neighbours that are alike.
 
@@ -203,6 +203,34 @@ impl<T: Ranged> Ranges<T> {
             None if position < node.len() => node.range(position),
             None => self.at_or_before(machine, behind?),
         }
+    }
+    /// The first range that ends above `va`, between the one before it and the one behind it. Where
+    /// there is none, the last one of all comes first.
+    pub(crate) fn around(&self, machine: &impl Machine, va: Va) -> [Option<T>; 3] {
+        let Some(InLeaf { node, position, behind }) = self.leaf(machine, va) else {
+            return [None; 3];
+        };
+        let range = |nth: usize| if nth < node.len() { node.range(nth) } else { None };
+        let next_leafs = || self.at_or_before(machine, behind?);
+        let before = position.checked_sub(1).and_then(range);
+        let is_above = before.is_some_and(|found| found.range().end() > va);
+        let nth = position - usize::from(is_above);
+        let found = range(nth).or_else(next_leafs);
+        let below = match nth.checked_sub(1) {
+            Some(nth) => range(nth),
+            None => found.and_then(|found| {
+                let last = found.range().start().get().checked_sub(1)?;
+                self.at_or_before(machine, Va::new(last))
+            }),
+        };
+        let above = match (nth + 1).cmp(&node.len()) {
+            core::cmp::Ordering::Less => range(nth + 1),
+            core::cmp::Ordering::Equal => next_leafs(),
+            core::cmp::Ordering::Greater => {
+                found.and_then(|found| self.at_or_after(machine, found.range().end()))
+            }
+        };
+        [below, found, above]
     }
     /// Ranges that lie side by side in a leaf, from the first one that ends above `va` on, as many
     /// as fit; says how many. There are more where one is left behind the last of them.

@@ -207,6 +207,10 @@ impl<const WORDS: usize> Twin<'_, WORDS> {
                     self.listed.iter().copied().rev().find(|kept| kept.range.start() <= va);
                 assert_eq!(self.map.find(self.sim, va), inside, "{va}");
                 assert_eq!(self.map.at_or_before(self.sim, va), before, "{va}");
+                let nth = self.listed.iter().take_while(|kept| kept.range.end() <= va).count();
+                let around = [nth.checked_sub(1), Some(nth), Some(nth + 1)]
+                    .map(|nth| self.listed.get(nth?).copied());
+                assert_eq!(self.map.around(self.sim, va), around, "{va}");
             }
         }
     }

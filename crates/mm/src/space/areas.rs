@@ -55,6 +55,10 @@ impl Areas {
     pub(crate) fn at_or_after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
         self.sequence.read(machine, || self.ranges.at_or_after(machine, va))
     }
+    /// The first area that ends above `va`, between the one before it and the one behind it.
+    pub(crate) fn around(&self, machine: &impl Machine, va: Va) -> [Option<Area>; 3] {
+        self.sequence.read(machine, || self.ranges.around(machine, va))
+    }
     /// Areas in order, from the first one that ends above `va` on, as many as are had at once; says
     /// how many: none where there is none.
     pub(crate) fn some_at_or_after(
