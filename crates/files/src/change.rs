@@ -71,6 +71,21 @@ impl<C> Files<C> {
         Ok(node)
     }
 
+    /// Puts off what is to be in a folder until somebody looks for a name there. That is answered
+    /// by [`Refused::Due`]; whoever looked has it filled by what is kept for that here
+    /// ([`Files::due`]), and looks again. Until then it has no entries, and is not empty. What is
+    /// no folder stays as it is.
+    pub fn put_off(&mut self, folder: NodeId, fills: C) {
+        if let Some(node) = self.node_mut(folder).filter(|node| node.folder().is_some()) {
+            node.due = Some(fills);
+        }
+    }
+    /// From now on a folder has the names that it has; gives back what was to fill it, if it was
+    /// put off. All names are made before anybody else looks, under the lock.
+    pub fn fill(&mut self, folder: NodeId) -> Option<C> {
+        self.node_mut(folder)?.due.take()
+    }
+
     /// Makes a leaf without a name, for `O_TMPFILE` and for a memfd. It may get its first name
     /// later ([`Files::link`]); where Linux refuses that, with `O_EXCL` or since a memfd is on
     /// another mount, the caller does. It is there until the last one that holds it lets go
@@ -144,8 +159,10 @@ impl<C> Files<C> {
             Final::Root => return Err(Refused::Busy),
         };
         let node = self.look(place.folder, name)?.ok_or(Refused::NotFound)?;
-        let folder = self.folder(node).ok_or(Refused::NotFolder)?;
-        if !folder.names.is_empty() {
+        if !self.is_folder(node) {
+            return Err(Refused::NotFolder);
+        }
+        if self.known(node).has_names() {
             return Err(Refused::NotEmpty);
         }
         self.unseat(place.folder, name, node, now);

@@ -32,6 +32,8 @@
 //! - N5. Parents lead to the root. A removed folder keeps its parent, so that `..` leads out of it.
 //! - N6. A cookie of a folder means one name of it, and those of new names grow. A name that is
 //!   given to another node keeps its cookie, and so does a node that is renamed within a folder.
+//! - N7. No name is looked up in a folder that was put off, until it is filled: whoever looks is
+//!   told to fill it.
 //!
 //! **Locking.** One lock around [`Files`] is all that is needed. Walks, facts and entries only read
 //! and may run beside each other. A [`Place`] that was found under the lock says what was there

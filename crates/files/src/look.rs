@@ -65,6 +65,10 @@ impl<C> Files<C> {
     pub fn is_folder(&self, node: NodeId) -> bool {
         self.folder(node).is_some()
     }
+    /// What fills a folder that is not filled yet ([`Files::put_off`]).
+    pub fn due(&self, node: NodeId) -> Option<&C> {
+        self.node(node)?.due.as_ref()
+    }
     /// The folder that `..` leads to. The root's is the root, and a removed folder's is the one
     /// that it was in (N5).
     pub fn parent(&self, folder: NodeId) -> Option<NodeId> {

@@ -78,11 +78,18 @@ pub(crate) struct Node<C> {
     pub(crate) seats: Seats,
     pub(crate) holders: u64,
     pub(crate) unnamed: Unnamed,
+    /// Of a folder that is filled when somebody looks into it: what fills it (N7).
+    pub(crate) due: Option<C>,
 }
 
 impl<C> Node<C> {
     pub(crate) fn new(facts: Facts, kind: Kind<C>) -> Node<C> {
-        Node { facts, kind, seats: Seats::default(), holders: 0, unnamed: Unnamed::Stays }
+        let (seats, unnamed) = (Seats::default(), Unnamed::Stays);
+        Node { facts, kind, seats, holders: 0, unnamed, due: None }
+    }
+    /// Whether it is a folder that has names, or will have.
+    pub(crate) fn has_names(&self) -> bool {
+        self.due.is_some() || self.folder().is_some_and(|folder| !folder.names.is_empty())
     }
     pub(crate) fn folder(&self) -> Option<&Folder> {
         match &self.kind {

@@ -1,5 +1,6 @@
 //! A refusal, which has a number of Linux's.
 
+use crate::id::NodeId;
 use core::{error, fmt};
 use linux_raw_sys::errno;
 
@@ -30,13 +31,16 @@ pub enum Refused {
     TooManyLinks,
     /// A folder has no second name.
     NotPermitted,
+    /// This folder is filled first ([`Files::put_off`](crate::Files::put_off)), and then all is
+    /// asked again. No program is told.
+    Due(NodeId),
 }
 
 impl Refused {
     /// Linux's number for it.
     pub const fn errno(self) -> u32 {
         match self {
-            Refused::NotFound => errno::ENOENT,
+            Refused::NotFound | Refused::Due(_) => errno::ENOENT,
             Refused::NotFolder => errno::ENOTDIR,
             Refused::IsFolder => errno::EISDIR,
             Refused::Exists => errno::EEXIST,
@@ -66,6 +70,7 @@ impl fmt::Display for Refused {
             Refused::Busy => "the root, `.` and `..` stay where they are",
             Refused::TooManyLinks => "too many links",
             Refused::NotPermitted => "a folder has no second name",
+            Refused::Due(_) => "the folder is filled first",
         })
     }
 }

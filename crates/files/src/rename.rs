@@ -128,10 +128,10 @@ impl<C> Files<C> {
     ) -> Result<Option<C>, Refused> {
         let is_folder = self.is_folder(from.node);
         if let Some(replaced) = replaced {
-            match self.folder(replaced) {
+            match self.node(replaced).filter(|node| node.folder().is_some()) {
                 None if is_folder => return Err(Refused::NotFolder),
                 Some(_) if !is_folder => return Err(Refused::IsFolder),
-                Some(inner) if !inner.names.is_empty() => return Err(Refused::NotEmpty),
+                Some(inner) if inner.has_names() => return Err(Refused::NotEmpty),
                 _ => {}
             }
         }

@@ -210,7 +210,7 @@ impl<C> Files<C> {
         }
         let (mut walk, text) = self.start(from, path, asked)?;
         let end = walk.body(text)?;
-        Ok(self.place_at(walk.at, &end))
+        self.place_at(walk.at, &end)
     }
 
     /// Where `open` with `O_CREAT` finds or makes a file. A link at the end is followed even if it
@@ -231,7 +231,7 @@ impl<C> Files<C> {
         let (mut walk, mut text) = self.start(from, path, asked)?;
         loop {
             let end = walk.body(text)?;
-            let place = self.place_at(walk.at, &end);
+            let place = self.place_at(walk.at, &end)?;
             if let Final::Name(name) = &place.last {
                 if place.slash == Slash::Yes {
                     return Err(Refused::IsFolder);
@@ -259,15 +259,18 @@ impl<C> Files<C> {
             _ => Ok((Walk { files: self, asked, at: from, links: 0 }, Cow::Borrowed(path))),
         }
     }
-    fn place_at(&self, folder: NodeId, end: &End<'_>) -> Place {
+    fn place_at(&self, folder: NodeId, end: &End<'_>) -> Result<Place, Refused> {
         let last = end.last();
         let node = match &last {
-            Final::Name(name) => self.look(folder, name).ok().flatten(),
+            Final::Name(name) => match self.look(folder, name) {
+                Err(Refused::Due(folder)) => return Err(Refused::Due(folder)),
+                found => found.ok().flatten(),
+            },
             Final::Dot => Some(folder),
             Final::DotDot => self.parent(folder),
             Final::Root => Some(self.root()),
         };
-        Place { folder, last, slash: end.slash, node }
+        Ok(Place { folder, last, slash: end.slash, node })
     }
 
     /// What has a name in a folder.
@@ -279,6 +282,9 @@ impl<C> Files<C> {
         }
         if name.len() > NAME_MAX {
             return Err(Refused::NameTooLong);
+        }
+        if node.due.is_some() {
+            return Err(Refused::Due(folder)); // N7
         }
         Ok(inner.names.find(name))
     }

@@ -36,6 +36,8 @@ pub(super) enum Content {
     Channel(Arc<dyn Channel>),
     /// A link whose text depends on who asks.
     Link(Arc<dyn Link>),
+    /// No name has it: what fills a folder that was put off (`Files::put_off`).
+    Due(Arc<dyn Fills>),
 }
 
 /// A text that is made when it is read.
@@ -53,6 +55,11 @@ pub(super) trait Positioned: Send + Sync {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno>;
     /// Writes bytes there; fewer where they end.
     fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Errno>;
+}
+/// What fills a folder when somebody looks for a name in it.
+pub(super) trait Fills: Send + Sync {
+    /// Fills it, if nobody did so by now (`Files::fill`).
+    fn fill(&self, folder: NodeId);
 }
 /// A link whose text depends on who asks: a process, by its number.
 pub(super) trait Link: Send + Sync {

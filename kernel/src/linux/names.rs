@@ -1,18 +1,59 @@
 //! Names of files, as the kernel itself makes them.
 
-use super::content::Content;
+use super::content::{Content, Fills};
 use super::streams::Stream;
 use super::{clock, world};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_files::{Body, Facts, Files, Last, NodeId, Refused};
+use foliant_linux::Errno;
 use linux_raw_sys::general::S_IFIFO;
+
+/// What `look` finds among the names. Where it comes to a folder that is to be filled first, that
+/// is done, and it looks again.
+pub(super) fn look<R>(look: impl Fn(&Files<Content>) -> Result<R, Refused>) -> Result<R, Errno> {
+    loop {
+        let found = look(&world().files.read());
+        match found {
+            Err(Refused::Due(folder)) => fill(folder),
+            found => return found.map_err(|why| Errno(why.errno())),
+        }
+    }
+}
+
+/// Fills a folder that was put off.
+pub(super) fn fill(folder: NodeId) {
+    let fills = match world().files.read().due(folder) {
+        Some(Content::Due(fills)) => fills.clone(),
+        _ => return,
+    };
+    fills.fill(folder);
+}
 
 /// Makes a name, and the folders that lead to it; what is there stays.
 pub(super) fn make(path: &[u8], mode: u32, body: Body<Content>) -> Result<NodeId, Refused> {
     let mut files = world().files.write();
+    let root = files.root();
+    make_in(&mut files, root, path, mode, body)
+}
+/// Makes a folder that is filled when somebody looks for a name in it.
+pub(super) fn make_due(path: &[u8], mode: u32, fills: Arc<dyn Fills>) -> Result<(), Refused> {
+    let mut files = world().files.write();
+    let root = files.root();
+    let folder = make_in(&mut files, root, path, mode, Body::Folder)?;
+    files.put_off(folder, Content::Due(fills));
+    Ok(())
+}
+/// Makes a name below a folder.
+pub(super) fn make_in(
+    files: &mut Files<Content>,
+    folder: NodeId,
+    path: &[u8],
+    mode: u32,
+    body: Body<Content>,
+) -> Result<NodeId, Refused> {
     let asked = |_: &Content| None;
-    let mut at = files.root();
+    let mut at = folder;
     let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
     let mut body = Some(body);
     while let Some(name) = names.next() {
@@ -84,6 +125,7 @@ fn remove_from(files: &mut Files<Content>, path: &[u8], gone: &mut Vec<Content>)
     let root = files.root();
     let Ok(node) = files.walk(root, path, Last::Keep, &none) else { return };
     if files.is_folder(node) {
+        gone.extend(files.fill(node)); // with nothing
         clear_in(files, path, gone);
     }
     let Ok(place) = files.place(root, path, Last::Keep, &none) else { return };

@@ -168,7 +168,7 @@ impl Opened {
                 }
                 Content::Device(device) => device.read(bytes, put),
                 Content::Positioned(it) => read_at(&**it, *offset, bytes, put),
-                Content::Channel(_) | Content::Link(_) => Err(Errno(ENXIO)),
+                Content::Channel(_) | Content::Link(_) | Content::Due(_) => Err(Errno(ENXIO)),
             }
         })
     }
@@ -219,7 +219,9 @@ impl Opened {
                 text.write(&all)?;
                 Ok(all.len() as u64)
             }
-            Content::Packed(_) | Content::Channel(_) | Content::Link(_) => Err(Errno(ENXIO)),
+            Content::Packed(_) | Content::Channel(_) | Content::Link(_) | Content::Due(_) => {
+                Err(Errno(ENXIO))
+            }
         })?;
         names::note_written(self.node);
         Ok(written)

@@ -71,7 +71,15 @@ fn refresh(process: &Process) {
     if process.ended().is_some() {
         return;
     }
-    let Ok(node) = names::make(folder(process.id).as_bytes(), 0o500, Body::Folder) else { return };
+    let make = || names::make(folder(process.id).as_bytes(), 0o500, Body::Folder);
+    let made = match make() {
+        Err(Refused::Due(folder)) => {
+            names::fill(folder);
+            make()
+        }
+        made => made,
+    };
+    let Ok(node) = made else { return };
     set(node, &folder(process.id), texts(process));
 }
 /// Has a folder have these links alone.

@@ -137,3 +137,36 @@ fn a_place_that_is_stale_is_refused() {
     let none = |_: &u64| None;
     assert!(other.walk(strange.node().unwrap(), b".", Last::Follow, &none).is_err());
 }
+
+/// Every way to a name in such a folder asks for it to be filled, and none of them changes it.
+#[test]
+fn a_folder_that_was_put_off_is_filled_before_a_name_is_looked_for() {
+    let mut tree = Tree::new();
+    tree.folder("other");
+    let folder = tree.folder("d");
+    let kept = tree.place("d/kept").unwrap();
+    tree.files.put_off(folder, 9);
+    assert_eq!(tree.files.due(folder), Some(&9));
+    let due = Refused::Due(folder);
+    for path in ["d/f", "d/f/g", "d/./f", "other/../d/f"] {
+        assert_eq!(tree.walk(path), Err(due), "{path}");
+        assert_eq!(tree.place(path).map(drop), Err(due), "{path}");
+        let root = tree.files.root();
+        let opens = tree.files.place_to_open(root, path.as_bytes(), Last::Follow, &super::plain);
+        assert_eq!(opens.map(drop), Err(due), "{path}");
+    }
+    assert_eq!(tree.files.make(&kept, 0o600, Body::Leaf(1), at(1)), Err(due), "a stale place");
+    for (path, leads) in [("d", folder), ("d/.", folder), ("d/..", tree.files.root())] {
+        assert_eq!(tree.walk(path), Ok(leads), "{path}");
+    }
+    assert_eq!(tree.rmdir("d"), Err(Refused::NotEmpty));
+    assert_eq!(tree.rename("other", "d", 0), Err(Refused::NotEmpty));
+    assert!(tree.files.entries(folder, 0).all(|entry| matches!(entry.name, b"." | b"..")));
+    assert_eq!(tree.files.fill(folder), Some(9));
+    assert_eq!(tree.files.fill(folder), None, "it is filled once");
+    let leaf = tree.leaf("d/f", 7);
+    assert_eq!(tree.walk("d/f"), Ok(leaf));
+    tree.files.put_off(leaf, 9);
+    assert_eq!(tree.files.due(leaf), None, "no folder");
+    assert_eq!(tree.files.fill(leaf), None, "no folder");
+}

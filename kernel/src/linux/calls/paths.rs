@@ -51,7 +51,7 @@ fn place(process: &Process, number: u64, path: u64) -> Result<Place, Errno> {
     let path = user::get_path(path)?;
     let from = folder(process, number, &path)?;
     let asked = |content: &Content| content.link(process.id);
-    world().files.read().place(from, &path, Last::Keep, &asked).map_err(refused)
+    names::look(|files| files.place(from, &path, Last::Keep, &asked))
 }
 /// Changes names.
 pub(super) fn changing<R>(
@@ -127,6 +127,7 @@ fn find_or_make(
         return Ok(node);
     }
     let asked = |content: &Content| content.link(process.id);
+    names::look(|files| files.place_to_open(from, path, last, &asked))?;
     let mut files = world().files.write();
     let place = files.place_to_open(from, path, last, &asked).map_err(refused)?;
     match place.node() {
@@ -203,6 +204,7 @@ pub(super) fn getdents64(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> 
     if opened.flags() & O_PATH != 0 {
         return Err(Errno(EBADF));
     }
+    names::fill(opened.node);
     let path = world().files.read().path_of(opened.node);
     proc_fd::refresh_for(&thread.process, path.as_deref().unwrap_or_default());
     let mut out: Vec<u8> = Vec::new();

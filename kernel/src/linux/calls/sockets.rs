@@ -5,10 +5,10 @@ use super::super::content::Content;
 use super::super::opened::Opened;
 use super::super::sockets::{Address, Bound, End, Family, Kind, Socket};
 use super::super::thread::Thread;
-use super::super::{user, world};
+use super::super::{names, user, world};
 use super::bytes::opened;
 use super::events::{add, as_channel};
-use super::{Answer, paths, refused};
+use super::{Answer, paths};
 use alloc::sync::Arc;
 use core::any::Any;
 use foliant_files::{Body, Last};
@@ -106,8 +106,7 @@ pub(super) fn bind(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer
     }
     let process = &thread.process;
     let asked = |content: &Content| content.link(process.id);
-    let place = world().files.read().place(process.folder(), path, Last::Keep, &asked);
-    let place = place.map_err(refused)?;
+    let place = names::look(|files| files.place(process.folder(), path, Last::Keep, &asked))?;
     let body = Body::Leaf(Content::Channel(socket.bound()));
     let mode = S_IFSOCK | process.masked(0o777);
     let made = paths::changing(|files, now| files.make(&place, mode, body, now));

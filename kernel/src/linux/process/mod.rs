@@ -28,7 +28,7 @@ use super::signal::{Action, Ended, Info, Pending, SIGNALS, Waiting, bit};
 use super::timers::{Target, Timers};
 use super::usage::Usage;
 use super::waiters::Waiters;
-use super::{Memory, world};
+use super::{Memory, names, world};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
@@ -39,7 +39,7 @@ use foliant_files::{Last, NodeId};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{ENOENT, ENOTDIR};
 use linux_raw_sys::general::SIGKILL;
-use spin::{Mutex, RwLock};
+use spin::{Mutex, Once, RwLock};
 
 pub(super) use held::{Handles, Held};
 use stops::Stop;
@@ -105,7 +105,7 @@ pub(super) struct Process {
     used: Mutex<Usage>,
     children_used: Mutex<Usage>,
     stop: Stop,
-    ended: Mutex<Option<Ended>>,
+    ended: Once<Ended>,
     /// Nothing of it runs any more.
     is_gone: AtomicBool,
     /// Who waits for that, whoever it is the child of.
@@ -203,7 +203,7 @@ impl Process {
             used: Mutex::new(Usage::default()),
             children_used: Mutex::new(Usage::default()),
             stop: Stop::new(),
-            ended: Mutex::new(None),
+            ended: Once::new(),
             is_gone: AtomicBool::new(false),
             gone: Waiters::new(),
         }
@@ -296,9 +296,8 @@ impl Process {
         {
             return Ok(node);
         }
-        let files = world().files.read();
         let asked = |content: &Content| content.link(self.id);
-        files.walk(from, path, last, &asked).map_err(|why| Errno(why.errno()))
+        names::look(|files| files.walk(from, path, last, &asked))
     }
 
     /// What a path is that names a descriptor of its own.
@@ -319,7 +318,7 @@ impl Process {
 
     /// Says how it ended, if nobody did, and has its threads look.
     pub(super) fn note_end(&self, how: Ended) {
-        self.ended.lock().get_or_insert(how);
+        self.ended.call_once(|| how);
         self.call_threads();
     }
     /// Has its threads look whether they go on.
@@ -330,7 +329,7 @@ impl Process {
     }
     /// How it ended, if it did.
     pub(super) fn ended(&self) -> Option<Ended> {
-        *self.ended.lock()
+        self.ended.get().copied()
     }
     /// Whether nothing of it runs any more.
     pub(super) fn is_gone(&self) -> bool {

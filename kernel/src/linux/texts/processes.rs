@@ -1,17 +1,19 @@
 //! `/proc/PID` and `/proc/PID/task/TID`: what one process is.
 //!
 //! ```text
-//!   fork ─▶ make_process ─▶ /proc/PID/{stat,maps,…} ─▶ end_process
-//!   clone ─▶ make_thread ─▶ /proc/PID/task/TID/{stat,…} ─▶ end_thread
+//!   fork ─▶ make_process ─▶ /proc/PID ──a name in it is looked for─▶ fill ─▶ /proc/PID/{stat,maps,…} ─▶ end_process
+//!   clone ─────────────────────────────▶ make_thread ─▶ /proc/PID/task/TID/{stat,…} ─▶ end_thread
 //! ```
+//!
+//! Most processes end before anybody looks, and a folder costs more than a fork.
 //!
 //! **Invariants**
 //! - Q1. A file of a process holds no process: what is read when it has ended is ESRCH.
 
-use super::super::content::{Content, Link, Positioned, Text};
+use super::super::content::{Content, Fills, Link, Positioned, Text};
 use super::super::names::{self, make};
 use super::super::process::{Held, Member, Process};
-use super::super::{limits, mounts, remote, terminal};
+use super::super::{limits, mounts, remote, terminal, world};
 use super::memory::{WORD, words};
 use super::{BOTH, READ, TICK, WRITTEN, put, taken, written};
 use alloc::format;
@@ -20,7 +22,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
-use foliant_files::{Body, Refused};
+use foliant_files::{Body, Files, NodeId, Refused};
 use foliant_linux::{Errno, Frames};
 use linux_raw_sys::errno::{EACCES, ESRCH};
 use linux_raw_sys::general::S_IFREG;
@@ -87,38 +89,74 @@ struct About {
 pub(super) fn make_own() -> Result<(), Refused> {
     make(b"proc/self", 0o777, Body::Leaf(Content::Link(Arc::new(OwnFolder)))).map(drop)
 }
-/// Makes the folder of a process.
+/// Makes the folder of a process, which is filled later.
 pub(in super::super) fn make_process(process: &Arc<Process>) -> Result<(), Refused> {
-    let (id, folder) = (process.id, format!("proc/{}", process.id));
-    for (name, mode, own) in Own::ALL {
-        let about = About { process: Arc::downgrade(process), id, is_thread: false, own };
-        put(&format!("{folder}/{name}"), mode, about)?;
+    let fills = Arc::new(Folder(Arc::downgrade(process)));
+    names::make_due(path(process).as_bytes(), 0o555, fills)
+}
+fn path(process: &Process) -> String {
+    format!("/proc/{}", process.id)
+}
+/// What fills the folder of a process.
+struct Folder(Weak<Process>);
+
+impl Fills for Folder {
+    fn fill(&self, folder: NodeId) {
+        let process = self.0.upgrade();
+        let mut files = world().files.write();
+        let taken = files.fill(folder);
+        if let (Some(process), Some(_)) = (&process, &taken) {
+            // A program may have taken the place of a name, or left no memory for it.
+            let _ = make_files(&mut files, folder, process);
+        }
+        drop(files);
+        let Some(process) = process.filter(|_| taken.is_some()) else { return };
+        // A thread that begins now makes its own.
+        let threads: Vec<u32> = process.threads.lock().iter().map(|thread| thread.id()).collect();
+        for id in threads {
+            let _ = make_thread(&process, id);
+            if !process.threads.lock().iter().any(|thread| thread.id() == id) {
+                end_thread(&process, id);
+            }
+        }
     }
-    let leaf = |name: &str, mode, content| {
-        make(format!("{folder}/{name}").as_bytes(), mode, Body::Leaf(content)).map(drop)
+}
+fn make_files(
+    files: &mut Files<Content>,
+    folder: NodeId,
+    process: &Arc<Process>,
+) -> Result<(), Refused> {
+    let mut leaf = |name: &str, mode, content| {
+        names::make_in(files, folder, name.as_bytes(), mode, Body::Leaf(content)).map(drop)
     };
     let own = || Arc::downgrade(process);
+    for (name, mode, of) in Own::ALL {
+        let about = About { process: own(), id: process.id, is_thread: false, own: of };
+        leaf(name, S_IFREG | mode, Content::Text(Arc::new(about)))?;
+    }
     leaf("exe", 0o777, Content::Link(Arc::new(Program(own()))))?;
     leaf("pagemap", S_IFREG | READ, Content::Positioned(Arc::new(Pagemap(own()))))?;
-    leaf("mem", S_IFREG | 0o600, Content::Positioned(Arc::new(Bytes(own()))))?;
-    make_thread(process, id)
+    leaf("mem", S_IFREG | 0o600, Content::Positioned(Arc::new(Bytes(own()))))
 }
-/// Makes the folder of one of its threads.
+/// Makes the folder of one of its threads, where the process's is filled.
 pub(in super::super) fn make_thread(process: &Arc<Process>, id: u32) -> Result<(), Refused> {
-    let folder = format!("proc/{}/task/{id}", process.id);
+    let folder = format!("{}/task/{id}", path(process));
     for (name, mode, own) in Own::OF_THREADS {
         let about = About { process: Arc::downgrade(process), id, is_thread: true, own };
-        put(&format!("{folder}/{name}"), mode, about)?;
+        match put(&format!("{folder}/{name}"), mode, about) {
+            Err(Refused::Due(_)) => break,
+            made => made?,
+        }
     }
     Ok(())
 }
 /// Takes the folder of a process away.
 pub(in super::super) fn end_process(process: &Process) {
-    names::remove(format!("/proc/{}", process.id).as_bytes());
+    names::remove(path(process).as_bytes());
 }
 /// Takes the folder of a thread away.
 pub(in super::super) fn end_thread(process: &Process, id: u32) {
-    names::remove(format!("/proc/{}/task/{id}", process.id).as_bytes());
+    names::remove(format!("{}/task/{id}", path(process)).as_bytes());
 }
 
 /// `/proc/self`.
