@@ -447,6 +447,15 @@ fn a_program_s_own_time_is_that_of_its_own_instructions() {
 }
 
 #[test]
+fn wide_registers_are_a_threads_own() {
+    if std::is_x86_feature_detected!("avx") {
+        same_on(["1", "4"], "vectors", &[]);
+    } else {
+        eprintln!("skipped: this CPU has no AVX, so there is nothing to compare with");
+    }
+}
+
+#[test]
 fn cpus_that_halt_are_woken() {
     same_on(["1", "2"], "idle", &[]);
 }

@@ -16,13 +16,14 @@
 
 #![allow(unsafe_code)]
 
+use crate::frame::{Kept, Uppers};
 use crate::port::{self, write_msr};
 use core::arch::asm;
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_units::Cpu;
-use foliant_x86::Features;
+use foliant_x86::{Features, Vectors};
 
 /// Selectors of ring 3, with its privilege level.
 pub(crate) const USER_DATA: u16 = 0x18 | 3;
@@ -66,6 +67,8 @@ pub(crate) struct Block {
     attempt_stack: u64,
     /// Where a program's stack stood when it made a call, while its entry has no register to spare.
     call_stack: u64,
+    /// Where the registers of the program that answers for itself are kept; null where none runs.
+    kept: Cell<*const Kept>,
     /// The space that this CPU runs for a user program, as the page-fault handler finds it.
     pub(crate) user: crate::running::Running,
     gdt: [u64; 7],
@@ -78,6 +81,7 @@ pub(crate) const USER_STACK: usize = offset_of!(Block, user_stack);
 pub(crate) const STACK_LOW: usize = offset_of!(Block, stack_low);
 pub(crate) const ATTEMPT_STACK: usize = offset_of!(Block, attempt_stack);
 pub(crate) const CALL_STACK: usize = offset_of!(Block, call_stack);
+pub(crate) const KEPT: usize = offset_of!(Block, kept);
 
 /// CPU 0's block.
 pub(crate) struct First(UnsafeCell<Block>);
@@ -103,6 +107,7 @@ impl Block {
             stack_low: 0,
             attempt_stack: 0,
             call_stack: 0,
+            kept: Cell::new(core::ptr::null()),
             user: crate::running::Running::new(),
             gdt: [
                 0,
@@ -207,6 +212,22 @@ pub(crate) fn set_stack_low(low: u64) {
     }
 }
 
+/// Says where the registers of the calling CPU's program are kept from now on.
+///
+/// # Safety
+/// They stay there until another place is said, or none.
+pub(crate) unsafe fn keep(kept: Option<&Kept>) {
+    let block = own_block();
+    // SAFETY: C2; the field changes through a cell only, on this CPU only.
+    unsafe { &(*block).kept }.set(kept.map_or(core::ptr::null(), |kept| kept));
+}
+/// Where they are kept.
+pub(crate) fn kept() -> Option<&'static Kept> {
+    let kept = word(KEPT) as *const Kept;
+    // SAFETY: as `keep` was promised.
+    unsafe { kept.as_ref() }
+}
+
 /// What the calling CPU runs in ring 3.
 pub(crate) fn user() -> &'static crate::running::Running {
     let block = own_block();
@@ -257,6 +278,8 @@ pub(crate) struct Controls {
     cr0: u64,
     cr4: u64,
     efer: u64,
+    /// What XSAVE keeps and AVX may be used with; 0 where there is neither.
+    xcr0: u64,
 }
 
 const EFER: u32 = 0xc000_0080;
@@ -273,24 +296,40 @@ unsafe extern "C" {
 /// Long mode active: the CPU's own answer.
 const EFER_LMA: u64 = 1 << 10;
 const CR4_PCIDE: u64 = 1 << 17;
+const CR4_OSXSAVE: u64 = 1 << 18;
+/// Bits of XCR0.
+const X87: u64 = 1;
+const SSE: u64 = 1 << 1;
+const AVX: u64 = 1 << 2;
 const ALIGNMENT_CHECK: u64 = 1 << 18;
 
 /// Whether the kernel has to say when it reaches user memory.
 static GUARDED: AtomicBool = AtomicBool::new(false);
+/// Whether programs may use AVX.
+static WIDE: AtomicBool = AtomicBool::new(false);
+
+/// What the calling CPU can do, as the kernel uses it: its handlers keep the lower halves of vector
+/// registers alone (`trap::T6`).
+pub(crate) fn features() -> Features {
+    Features { vectors: Vectors::Bytes16, ..Features::detect() }
+}
 
 impl Controls {
     /// What CPUs with these features run on, as `foliant-x86` finds it: paging with write
     /// protection for ring 0 as well, no execution of data, no alignment checks; PAE, global pages,
     /// FXSAVE and its exceptions; calls by `syscall`; and against mistakes in ring 0, where there
-    /// is any, no execution of and no access to user memory. No AVX, no fifth level, no instruction
-    /// of ring 3 that names descriptor tables.
+    /// is any, no execution of and no access to user memory; AVX for ring 3, and nothing wider. No
+    /// fifth level, no instruction of ring 3 that names descriptor tables.
     pub(crate) const fn of(features: &Features) -> Controls {
         const CR0: u64 = 1 << 31 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
         const CR4: u64 = 1 << 10 | 1 << 9 | 1 << 7 | 1 << 5;
         let umip = (features.umip as u64) << 11;
         let smep = (features.smep as u64) << 20;
         let smap = (features.smap as u64) << 21;
-        Controls { cr0: CR0, cr4: CR4 | umip | smep | smap, efer: 1 << 11 | 1 << 8 | 1 }
+        let xsave = (features.avx as u64) << 18;
+        let xcr0 = if features.avx { X87 | SSE | AVX } else { 0 };
+        let cr4 = CR4 | umip | smep | smap | xsave;
+        Controls { cr0: CR0, cr4, efer: 1 << 11 | 1 << 8 | 1, xcr0 }
     }
 
     /// Those of the calling CPU. What `foliant-x86` sets where there are tags is left out.
@@ -302,15 +341,17 @@ impl Controls {
         unsafe { asm!("mov {}, cr4", out(reg) cr4, options(nomem, nostack, preserves_flags)) }
         // SAFETY: every x86-64 CPU has the register.
         let efer = unsafe { port::read_msr(EFER) } & !EFER_LMA;
-        Controls { cr0, cr4: cr4 & !CR4_PCIDE, efer }
+        let xcr0 = if cr4 & CR4_OSXSAVE != 0 { foliant_x86::kept_state() } else { 0 };
+        Controls { cr0, cr4: cr4 & !CR4_PCIDE, efer, xcr0 }
     }
 }
 
 /// Makes the calling CPU work as [`Controls::of`] says. Before `X86::online`, which adds what tags
 /// need.
 pub(crate) fn protect(features: &Features) {
-    let Controls { cr0, cr4, efer } = Controls::of(features);
+    let Controls { cr0, cr4, efer, xcr0 } = Controls::of(features);
     GUARDED.store(features.smap, Ordering::Relaxed);
+    WIDE.store(features.avx, Ordering::Relaxed);
     // SAFETY: what `boot.s` set, and what CPUID says that there is; nothing of the kernel is mapped
     // for ring 3 and used by ring 0.
     unsafe { asm!("mov cr4, {}", in(reg) cr4, options(nostack, preserves_flags)) }
@@ -318,12 +359,43 @@ pub(crate) fn protect(features: &Features) {
     unsafe { asm!("mov cr0, {}", in(reg) cr0, options(nostack, preserves_flags)) }
     // SAFETY: as above; the CPU keeps its own bit.
     unsafe { write_msr(EFER, efer) }
+    if features.avx {
+        // SAFETY: CR4 says that there is the register, and CPUID that there are its bits.
+        unsafe {
+            asm!("xsetbv", in("ecx") 0, in("eax") xcr0, in("edx") 0, options(nomem, nostack, preserves_flags))
+        }
+    }
     // SAFETY: the kernel's selectors; the way back is another instruction.
     unsafe { write_msr(STAR, u64::from(KERNEL_CODE) << 32) };
     // SAFETY: the entry for calls.
     unsafe { write_msr(LSTAR, call_entry as *const () as u64) };
     // SAFETY: no flag of ring 3 reaches the kernel, and interrupts are out (trap::T1, trap::T3).
     unsafe { write_msr(CALL_MASK, State::HEEDED | INTERRUPTS) };
+}
+
+/// Whether programs may use AVX.
+pub(crate) fn is_wide() -> bool {
+    WIDE.load(Ordering::Relaxed)
+}
+/// Says what is in the upper halves of the calling CPU's AVX registers.
+pub(crate) fn uppers() -> Uppers {
+    let mut uppers = Uppers::FRESH;
+    if is_wide() {
+        // SAFETY: stores to memory of the right size (`trap.s`).
+        unsafe { store_uppers(&raw mut uppers) }
+    }
+    uppers
+}
+/// Puts others there.
+pub(crate) fn set_uppers(uppers: &Uppers) {
+    if is_wide() {
+        // SAFETY: loads halves of registers that compiled code of this target does not use.
+        unsafe { load_uppers(uppers) }
+    }
+}
+unsafe extern "C" {
+    fn store_uppers(to: *mut Uppers);
+    fn load_uppers(from: *const Uppers);
 }
 
 /// Runs `work`, which may reach user memory; nothing else of the kernel may.

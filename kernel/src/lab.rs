@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::layout::DIRECT;
-use crate::memory::{Format, Memory, choice, manager};
+use crate::memory::{Format, Memory, choice, machine, manager};
 use crate::plant::Plant;
 use crate::{shell, smp, user};
 use alloc::format;
@@ -15,7 +15,7 @@ use foliant::space::SpaceId;
 use foliant::{Access, Outcome};
 use foliant_lab::{LabError, Parameters, Report, Scenario, Stage, Stopped};
 use foliant_units::{Bytes, Cpu, Frame, Order, Pages, VaRange};
-use foliant_x86::{Features, X86};
+use foliant_x86::X86;
 
 /// With less memory free no scenario begins: its report needs some.
 const FREE: Pages = Pages::new(1024);
@@ -110,7 +110,7 @@ impl Stage<'static> for OnSilicon {
     }
     fn clear_with(&self, nth: usize, (frame, order): (Frame, Order), grain: Bytes) {
         let Some(row) = choice().rows().nth(nth) else { return };
-        let primitive = row.clear.here(&Features::detect());
+        let primitive = row.clear.here(machine().features());
         let at = (DIRECT + frame.pa().get()) as *mut u8;
         // SAFETY: the block was lent to the scenario, which is the caller; the direct map reaches
         // it.

@@ -65,7 +65,7 @@ use core::arch::global_asm;
 use exit::Code;
 use foliant_units::{Cpu, Pa};
 use foliant_x86::boot::PowerTimer;
-use foliant_x86::{ApicId, Features, TscClock, boot};
+use foliant_x86::{ApicId, TscClock, boot};
 use info::{DirectMap, Info};
 use spin::Once;
 
@@ -104,7 +104,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     unsafe { cpu::adopt(cpu::FIRST.get(), Cpu(0), 0) };
     trap::prepare();
     gates::load();
-    let features = Features::detect();
+    let features = cpu::features();
     cpu::protect(&features);
     let given = DirectMap::of(&features);
     let info = info(given, Pa::new(start_info));

@@ -13,7 +13,6 @@
 #![allow(unsafe_code)]
 
 use crate::cpu;
-use crate::frame::{Floats, Frame};
 use crate::running::{Origin, Program};
 use core::arch::naked_asm;
 use foliant::fault::Access;
@@ -75,9 +74,6 @@ fn without_faults(copy: impl FnOnce() -> usize) -> usize {
     impl Program for Refuses {
         fn fault(&self, _: Va, _: Access, _: Origin) -> bool {
             false
-        }
-        fn leave(&self, _: &Frame, _: &Floats) {
-            unreachable!("ring 3 does not run in the middle of a copy");
         }
     }
     static REFUSES: Refuses = Refuses;

@@ -1,6 +1,5 @@
 //! What a CPU runs for a program in ring 3, and why the program stopped.
 
-use crate::frame::{Floats, Frame};
 use core::cell::Cell;
 use core::fmt;
 use foliant::fault::{Access, Outcome};
@@ -40,13 +39,11 @@ pub(crate) enum Origin {
     Kernel,
 }
 
-/// A program that answers for itself: its faults, and what becomes of it when it leaves ring 3.
+/// A program that answers for itself.
 pub(crate) trait Program {
     /// Sees to it that an access of the user half can be made again; false where it cannot. The
     /// program keeps why.
     fn fault(&self, va: Va, access: Access, origin: Origin) -> bool;
-    /// Keeps the registers with which ring 3 was left, and by which vector.
-    fn leave(&self, frame: &Frame, floats: &Floats);
 }
 
 /// What a CPU runs for its user program. Its own CPU alone reads and writes it.

@@ -17,17 +17,20 @@
 //! - T3. A handler runs on the kernel's flags, MXCSR and x87 control word, whoever was interrupted.
 //! - T4. A program begins with nothing in any register but its arguments, and the kernel goes on
 //!   with nothing of the program's but its result: general, x87, SSE and segment registers, flags.
-//!   AVX is off (`cpu::protect`).
 //!   A program that answers for itself (`running::Program`) begins with the registers that it is
-//!   said to have, and they are kept when it leaves ring 3.
+//!   said to have, and they are kept when it leaves ring 3 (`cpu::keep`).
 //! - T5. The kernel reaches user memory only where it says so (`cpu::reach_user`), and never runs
 //!   any: a fault that it takes elsewhere is a bug, and is not served. Neither is one of a word
 //!   that no page table may hold, whoever met it.
+//! - T6. Nothing of the kernel touches the upper halves of AVX registers but `cpu::set_uppers`:
+//!   they are a program's for as long as a CPU runs it, in ring 3 and in the kernel.
+//! - T7. Ticks in ring 3 are those between what `trap.s` does before it and behind it: where the
+//!   counter counts instructions (`foliant compare`) they are exact.
 #![allow(unsafe_code)]
 
 use crate::apic::{SHOOTDOWN, STORM, TICK, WAKE};
 use crate::cpu::{self, KERNEL_CODE, KERNEL_DATA};
-use crate::frame::{Floats, Frame};
+use crate::frame::{self, Floats, Frame};
 use crate::interrupts::Kind;
 use crate::memory::machine;
 use crate::port::{self, fault_address};
@@ -43,6 +46,10 @@ global_asm!(
     stack_low = const cpu::STACK_LOW,
     attempt_stack = const cpu::ATTEMPT_STACK,
     call_stack = const cpu::CALL_STACK,
+    kept = const cpu::KEPT,
+    entered = const frame::ENTERED,
+    user = const frame::USER,
+    floats = const frame::FLOATS,
     call_vector = const CALL,
     user_code = const cpu::USER_CODE,
     user_data = const cpu::USER_DATA,
@@ -192,15 +199,16 @@ extern "C" fn trap(frame: &mut Frame) {
 }
 
 /// Makes the entry end in the kernel code that went to ring 3 for a program that answers for
-/// itself; false where none runs.
+/// itself, and keeps its registers; false where none runs.
 #[inline(never)]
 fn leave(frame: &mut Frame) -> bool {
-    let program = cpu::user().program();
-    if let Some(program) = program {
-        program.leave(frame, floats(frame));
-        frame.resume(left_ring_3 as *const () as u64, cpu::user_stack(), 0);
-    }
-    program.is_some()
+    let Some(kept) = cpu::kept() else { return false };
+    // SAFETY: the program was in ring 3 until now, and nobody else has its registers.
+    unsafe { *kept.registers.get() = *frame };
+    // SAFETY: as above.
+    unsafe { *kept.floats.get() = *floats(frame) };
+    frame.resume(left_ring_3 as *const () as u64, cpu::user_stack(), 0);
+    true
 }
 
 /// An entry that found no room on the kernel's stack: it runs on the IST stack.

@@ -4,7 +4,15 @@
 # hops: it copies what the CPU pushed to the interrupted stack below those 128 bytes (from ring 3: to where the kernel left its stack), which
 # frees the IST stack, so handlers nest. Then general registers, FXSAVE, and the call, on the kernel's own flags, MXCSR and x87 (T3).
 #
+# Ticks in ring 3 are counted here, where it is entered and left, so that none of the kernel's instructions is among them: the constants
+# below are the instructions between the reading of the counter and ring 3 (T7).
+#
 #   frame:  r15 r14 r13 r12 r11 r10 r9 r8 rdi rsi rbp rbx rdx rcx rax  vector error  rip cs rflags rsp ss
+
+.set ENTER, 26                      # enter_ring_3
+.set CALL, 21                       # call_entry
+.set TRAP, 58                       # trap_hop, trap_save
+.set RETURN, 23                     # trap_save's way back
 
 .text
 .balign 16
@@ -60,7 +68,40 @@ trap_hop:
 call_entry:
     swapgs
     movq %rsp, %gs:{call_stack}
+    movq %gs:{kept}, %rsp
+    testq %rsp, %rsp
+    jz 1f
+    movq %r15, 0(%rsp)              # as a frame: vector, and what the processor would have pushed
+    movq %r14, 8(%rsp)
+    movq %r13, 16(%rsp)
+    movq %r12, 24(%rsp)
+    movq %r11, 32(%rsp)
+    movq %r10, 40(%rsp)
+    movq %r9, 48(%rsp)
+    movq %r8, 56(%rsp)
+    movq %rdi, 64(%rsp)
+    movq %rsi, 72(%rsp)
+    movq %rbp, 80(%rsp)
+    movq %rbx, 88(%rsp)
+    movq %rdx, 96(%rsp)
+    movq %rcx, 104(%rsp)
+    movq %rax, 112(%rsp)
+    rdtsc
+    shlq $32, %rdx
+    leaq -CALL(%rax, %rdx), %rax
+    subq {entered}(%rsp), %rax
+    addq %rax, {user}(%rsp)
+    movq ${call_vector}, 120(%rsp)
+    movq %rcx, 136(%rsp)
+    movq %r11, 152(%rsp)
+    movq %gs:{call_stack}, %rax
+    movq %rax, 160(%rsp)
+    fxsaveq {floats}(%rsp)
     movq %gs:{user_stack}, %rsp
+    fninit
+    ldmxcsr fresh_state+24(%rip)
+    jmp come_back
+1:  movq %gs:{user_stack}, %rsp     # of a program that does not answer for itself
     andq $-16, %rsp
     pushq ${user_data}
     pushq %gs:{call_stack}
@@ -81,7 +122,17 @@ trap_save:
     .endr
     movq %rsp, %rdi
     movq %rsp, %rbx
-    subq $512, %rsp
+    testb $3, 144(%rsp)
+    jz 1f
+    movq %gs:{kept}, %rsi
+    testq %rsi, %rsi
+    jz 1f
+    rdtsc
+    shlq $32, %rdx
+    leaq -TRAP(%rax, %rdx), %rax
+    subq {entered}(%rsi), %rax
+    addq %rax, {user}(%rsi)
+1:  subq $512, %rsp
     andq $-16, %rsp
     fxsaveq (%rsp)
     fninit                          # T3; it does not wait for an exception that is pending in there
@@ -90,7 +141,16 @@ trap_save:
     fxrstorq (%rsp)
     movq %rbx, %rsp
     cli                             # the handler may have let interrupts in
-    .irp register, r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx, rdx, rcx, rax
+    testb $3, 144(%rsp)
+    jz 1f
+    movq %gs:{kept}, %rsi
+    testq %rsi, %rsi
+    jz 1f
+    rdtsc
+    shlq $32, %rdx
+    leaq RETURN(%rax, %rdx), %rax
+    movq %rax, {entered}(%rsi)
+1:  .irp register, r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx, rdx, rcx, rax
     popq %\register
     .endr
     addq $16, %rsp                  # vector, error
@@ -151,8 +211,9 @@ user_return:                        # rsp as it was saved, rax the result, all o
     popq %rbp
     ret
 
-# fn enter_ring_3(registers: &Frame, floats: &Floats): the same for a thread of a program, whose registers are all as they are said to be; it
-# comes back when a handler returns to `left_ring_3`, and has said by then where they are kept. Segment registers and bases stay ring 3's.
+# fn enter_ring_3(kept: &Kept): the same for a thread of a program, whose registers are all as they are kept there; it comes back when a
+# program makes a call, or a handler returns to `left_ring_3`, and they are kept by then. Segment registers, bases and the upper halves of
+# AVX registers stay ring 3's. Interrupts are in.
 .globl enter_ring_3, left_ring_3
 enter_ring_3:
     pushq %rbp
@@ -162,11 +223,14 @@ enter_ring_3:
     pushq %r13
     pushq %r14
     pushq %r15
-    pushfq
     cli
     pushq %gs:{user_stack}
     movq %rsp, %gs:{user_stack}
-    fxrstorq (%rsi)
+    rdtsc
+    shlq $32, %rdx
+    leaq ENTER(%rax, %rdx), %rax
+    movq %rax, {entered}(%rdi)
+    fxrstorq {floats}(%rdi)
     .irp word, 168, 160, 152, 144, 136      # ss, rsp, rflags, cs, rip
     pushq \word(%rdi)
     .endr
@@ -187,18 +251,31 @@ enter_ring_3:
     movq 64(%rdi), %rdi
     swapgs
     iretq
-left_ring_3:                        # rsp as it was saved, all others 0, interrupts off; x87 and SSE hold what the program left
+left_ring_3:                        # rsp as it was saved, interrupts off; x87 and SSE hold what the program left
     fninit
     fxrstorq fresh_state(%rip)
+come_back:
     popq %gs:{user_stack}
-    popfq
-    nop
+    sti
     popq %r15
     popq %r14
     popq %r13
     popq %r12
     popq %rbx
     popq %rbp
+    ret
+
+# fn store_uppers(to: &mut Uppers), fn load_uppers(from: &Uppers): the upper halves of the AVX registers.
+.globl store_uppers, load_uppers
+store_uppers:
+    .irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    vextractf128 $1, %ymm\number, 16*\number(%rdi)
+    .endr
+    ret
+load_uppers:
+    .irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    vinsertf128 $1, 16*\number(%rdi), %ymm\number, %ymm\number
+    .endr
     ret
 
 # fn switch_stack(from: *mut u64, to: u64): goes on where another stack was left; comes back when somebody goes on here. What is kept lies on

@@ -27,10 +27,9 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "qemu-system-x86_64";
 /// The variable that names another one.
 const VARIABLE: &str = "FOLIANT_QEMU";
-/// The processor of guests whose instructions are compared: without what Foliant's kernel does not
-/// keep for programs, and without strings that are moved by one instruction, of which the clock
-/// counts each byte.
-const COUNTED: &str = "max,xsave=off,erms=off,fsrm=off";
+/// The processor of guests whose instructions are compared: without strings that are moved by one
+/// instruction, of which the clock counts each byte.
+const COUNTED: &str = "max,erms=off,fsrm=off";
 /// What the kernel adds its code to, so that it is told from QEMU's own exit codes.
 const CODE_BASE: i32 = 0x10;
 /// How often a wait looks whether it was interrupted.

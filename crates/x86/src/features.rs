@@ -59,6 +59,8 @@ pub struct Features {
     pub fsrm: bool,
     /// CLZERO: clears one cache line of 64 bytes.
     pub clzero: bool,
+    /// AVX, and XSAVE, by which a kernel lets programs use it: where `CR4.OSXSAVE` and XCR0 say so.
+    pub avx: bool,
     /// The widest vector registers that may be used: those that the running system keeps for each
     /// thread. A kernel whose handlers do not save them sets [`Vectors::None`].
     pub vectors: Vectors,
@@ -88,6 +90,7 @@ impl Features {
         erms: false,
         fsrm: false,
         clzero: false,
+        avx: false,
         vectors: Vectors::Bytes16,
         invariant_tsc: false,
         physical_bits: 36,
@@ -142,6 +145,7 @@ impl Features {
             smap: bit(more.ebx, 20),
             umip: bit(more.ecx, 2),
             clzero: bit(sizes.ebx, 0),
+            avx: bit(base.ecx, 26) && bit(base.ecx, 28),
             invariant_tsc: bit(power.edx, 8),
             physical_bits: bits(sizes.eax, Features::BASELINE.physical_bits),
             linear_bits: bits(sizes.eax >> 8, Features::BASELINE.linear_bits),
@@ -154,8 +158,9 @@ impl Features {
 const KEEPS_32: u64 = 0b110;
 const KEEPS_64: u64 = 0b1110_0110;
 
-/// XCR0: the registers that the system keeps.
-fn kept_state() -> u64 {
+/// XCR0: the registers that the system keeps. Where CPUID says that the system has made XGETBV
+/// usable, which is `CR4.OSXSAVE`; elsewhere the CPU does not know the instruction.
+pub fn kept_state() -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: asked only where CPUID says that the system has made the instruction usable.
     unsafe {
@@ -248,7 +253,9 @@ mod tests {
         let none = Features::BASELINE;
         let (extended, sizes) = (0x8000_0001, 0x8000_0008);
         let wide = Features { vectors: Vectors::Bytes32, ..none };
-        let table: [(u32, usize, u32, Features); 19] = [
+        let table: [(u32, usize, u32, Features); 21] = [
+            (1, 2, 0b101 << 26, Features { avx: true, ..none }),
+            (1, 2, 1 << 26, none),
             (1, 2, 0b11 << 27, wide),
             (1, 2, 1 << 28, none), // the system does not say that it keeps them
             (1, 3, 1 << 13, Features { pge: true, ..none }),

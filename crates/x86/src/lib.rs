@@ -67,7 +67,7 @@ pub use apic::{Apic, ApicId, SPURIOUS_VECTOR};
 pub use choice::{Choice, ClearPlan, Measured};
 pub use clear::{Clear, Primitive, Unusable};
 pub use clock::{TscClock, goes_along, ticks, told_rate};
-pub use features::{Features, Vectors};
+pub use features::{Features, Vectors, kept_state};
 pub use guarded::recover;
 pub use machine::{Host, Settings, SetupError, X86};
 pub use mailbox::Line;

@@ -17,7 +17,7 @@ use super::process::{Held, Image};
 use super::sched;
 use super::signal::{Action, CUT, Ended, NO_STACK};
 use super::thread::Thread;
-use super::{Memory, random, sequence, user, world};
+use super::{Memory, handlers, random, sequence, user, world};
 use crate::memory::{managed, manager};
 use crate::reach;
 use alloc::sync::Arc;
@@ -30,9 +30,9 @@ use foliant_files::{Last, NodeId};
 use foliant_linux::{Errno, Layout};
 use foliant_units::Va;
 use linux_raw_sys::auxvec::{
-    AT_BASE, AT_CLKTCK, AT_EGID, AT_ENTRY, AT_EUID, AT_EXECFN, AT_FLAGS, AT_GID, AT_HWCAP, AT_NULL,
-    AT_PAGESZ, AT_PHDR, AT_PHENT, AT_PHNUM, AT_PLATFORM, AT_RANDOM, AT_RSEQ_ALIGN,
-    AT_RSEQ_FEATURE_SIZE, AT_SECURE, AT_UID,
+    AT_BASE, AT_CLKTCK, AT_EGID, AT_ENTRY, AT_EUID, AT_EXECFN, AT_FLAGS, AT_GID, AT_HWCAP,
+    AT_MINSIGSTKSZ, AT_NULL, AT_PAGESZ, AT_PHDR, AT_PHENT, AT_PHNUM, AT_PLATFORM, AT_RANDOM,
+    AT_RSEQ_ALIGN, AT_RSEQ_FEATURE_SIZE, AT_SECURE, AT_UID,
 };
 use linux_raw_sys::errno::{E2BIG, EACCES, EINVAL, ELOOP, ENOEXEC};
 use linux_raw_sys::general::{
@@ -388,6 +388,7 @@ fn begin(thread: &Thread, place: &Placed<'_>, mut image: Image, named: &[u8]) ->
         (AT_GID, 0),
         (AT_EGID, 0),
         (AT_SECURE, 0),
+        (AT_MINSIGSTKSZ, handlers::stack_min()),
         (AT_RANDOM, random),
         (AT_RSEQ_FEATURE_SIZE, sequence::FEATURES),
         (AT_RSEQ_ALIGN, sequence::AREA),

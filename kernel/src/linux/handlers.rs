@@ -14,7 +14,8 @@ use super::sched::Runs;
 use super::signal::{Action, DEFAULT, Ended, IGNORE, Info, bit, is_harmless, is_stop};
 use super::thread::{Thread, flags};
 use super::user::{self, Plain, zeros};
-use crate::frame::Floats;
+use super::vectors;
+use crate::cpu;
 use crate::running::CALL;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
@@ -25,6 +26,10 @@ use linux_raw_sys::general::{
 
 /// Bytes below the stack pointer that are the program's.
 const RED_ZONE: u64 = 128;
+/// What a handler is told of the words that it finds: the stack segment is among them, and is the
+/// one that is gone back to; and more is than FXSAVE keeps.
+const HAS_SEGMENT: u64 = 0b110;
+const HAS_MORE: u64 = 0b001;
 
 /// Sends a thread the signal of its own fault (G2).
 pub(super) fn force(thread: &Arc<Thread>, info: Info) {
@@ -121,6 +126,11 @@ struct OnStack {
 // SAFETY: numbers alone, one behind the other.
 unsafe impl Plain for OnStack {}
 
+/// Bytes of a stack that a handler takes before its first instruction, at most.
+pub(super) fn stack_min() -> u64 {
+    (size_of::<OnStack>() + vectors::size() + 128) as u64
+}
+
 /// Lets the handler of a signal run.
 fn handle(thread: &Arc<Thread>, action: &Action, info: &Info) -> Result<(), Errno> {
     let (number, registers, own) = (info.number as u32, thread.registers(), &thread.signals);
@@ -131,12 +141,13 @@ fn handle(thread: &Arc<Thread>, action: &Action, info: &Info) -> Result<(), Errn
         true => base.wrapping_add(size),
         false => registers.rsp.wrapping_sub(RED_ZONE),
     };
-    let floats = top.wrapping_sub(size_of::<Floats>() as u64) & !63;
+    let floats = top.wrapping_sub(vectors::size() as u64) & !63;
     let at = (floats.wrapping_sub(size_of::<OnStack>() as u64) & !15).wrapping_sub(8);
     let before = own.before.take().unwrap_or(own.blocked());
     let r = &registers;
     let mut out: OnStack = zeros();
     out.back = action.restorer;
+    out.flags = HAS_SEGMENT | if cpu::is_wide() { HAS_MORE } else { 0 };
     out.stack = [base, if is_inside { SS_ONSTACK.into() } else { kind }, size];
     out.context.general = [
         r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx,
@@ -148,8 +159,8 @@ fn handle(thread: &Arc<Thread>, action: &Action, info: &Info) -> Result<(), Errn
     out.context.fault_address = info.more[0];
     out.context.floats = floats;
     out.info = *info;
-    user::put_bytes(floats, &thread.floats().0)?;
     user::put(at, &out)?;
+    vectors::put(thread, floats)?;
     let own_bit = if action.flags & u64::from(SA_NODEFER) != 0 { 0 } else { bit(number) };
     own.block(before | action.mask | own_bit);
     if action.flags & u64::from(SA_RESETHAND) != 0 {
@@ -170,10 +181,7 @@ pub(super) fn sigreturn(thread: &Thread) -> Result<u64, Errno> {
     let at = thread.registers().rsp.wrapping_sub(8);
     let from: OnStack = user::get(at)?;
     if from.context.floats != 0 {
-        let bytes = user::get_bytes(from.context.floats, size_of::<Floats>())?;
-        let mut floats = Floats([0; 512]);
-        floats.0.copy_from_slice(&bytes);
-        thread.set_floats(floats);
+        vectors::get(thread, from.context.floats)?;
     }
     thread.signals.block(from.mask);
     let [r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, word] =

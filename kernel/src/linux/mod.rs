@@ -112,6 +112,7 @@ mod unpack;
 mod usage;
 mod user;
 mod userfault;
+mod vectors;
 mod waiters;
 
 use crate::memory::{Format, Machine, manager};

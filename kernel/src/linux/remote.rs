@@ -15,7 +15,6 @@
 
 use super::process::Held;
 use super::sched;
-use crate::frame::{Floats, Frame};
 use crate::memory::manager;
 use crate::running::{Origin, Program};
 use crate::{cpu, reach};
@@ -23,6 +22,7 @@ use alloc::sync::Arc;
 use foliant::fault::Access;
 use foliant_linux::{Errno, Fault};
 use foliant_units::Va;
+use linux_raw_sys::errno::ESRCH;
 use linux_raw_sys::general::{PROT_READ, PROT_WRITE};
 
 /// What answers for the faults of a copy.
@@ -31,9 +31,6 @@ struct Other<'h>(&'h Held);
 impl Program for Other<'_> {
     fn fault(&self, va: Va, access: Access, _: Origin) -> bool {
         self.0.fault(va.get(), access) == Fault::Done
-    }
-    fn leave(&self, _: &Frame, _: &Floats) {
-        unreachable!("ring 3 does not run in the meantime (O2)");
     }
 }
 
@@ -44,11 +41,14 @@ fn inside<R>(memory: &Arc<Held>, work: impl FnOnce() -> R) -> Result<R, Errno> {
     let program: &dyn Program = &other;
     // SAFETY: it is taken away below, before it is dropped.
     let program: &'static dyn Program = unsafe { core::mem::transmute(program) };
-    manager().switch(Some(space)).map_err(|_| Errno(linux_raw_sys::errno::ESRCH))?;
-    cpu::user().set_program(Some(program));
-    let result = work();
-    sched::current().load(); // O1
-    Ok(result)
+    let own = sched::current();
+    own.unload();
+    let result = manager().switch(Some(space)).map(|()| {
+        cpu::user().set_program(Some(program));
+        work()
+    });
+    own.load(); // O1
+    result.map_err(|_| Errno(ESRCH))
 }
 
 /// Copies bytes of a process whatever it may do itself; says how many were within reach.

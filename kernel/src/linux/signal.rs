@@ -166,6 +166,9 @@ impl Waiting {
     }
     /// Takes the first of a set.
     pub(super) fn take(&self, of: u64) -> Option<Info> {
+        if self.set() & of == 0 {
+            return None; // as nearly always
+        }
         let mut told = self.told.lock();
         let found = self.set() & of;
         if found == 0 {

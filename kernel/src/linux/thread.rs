@@ -8,6 +8,7 @@
 //! - T1. The CPU that runs a thread alone looks at its registers.
 #![allow(unsafe_code)]
 
+use super::clock;
 use super::events::Events;
 use super::process::{Member, Process};
 use super::sched::{Runs, STACK, Scheduled};
@@ -16,27 +17,24 @@ use super::signal::{Info, Pending, SIGNALS, bit};
 use super::timers::Target;
 use super::usage::Usage;
 use crate::cpu::{self, USER_CODE, USER_DATA};
-use crate::frame::{Floats, Frame};
+use crate::frame::{Floats, Frame, Kept, Uppers};
 use crate::heap;
 use crate::memory::{managed, manager};
 use crate::port::write_msr;
 use crate::running::{Origin, Program};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use foliant::fault::Access;
 use foliant_linux::{Errno, Fault};
 use foliant_units::Va;
-use foliant_x86::ticks;
 use spin::Mutex;
 
 const FS_BASE: u32 = 0xc000_0100;
 /// Ring 3's, while the kernel's is in place.
 const KERNEL_GS_BASE: u32 = 0xc000_0102;
 
-/// The vector of a fault that was not served: it was left when that began.
-const PAGE_FAULT: u64 = 14;
 /// The processor's own vector for what it refuses.
 const GENERAL: u64 = 13;
 
@@ -46,7 +44,7 @@ const FLAGS: u64 = 0x24_0dd5;
 const FLAGS_ON: u64 = 1 << 9 | 1 << 1;
 
 unsafe extern "C" {
-    fn enter_ring_3(registers: *const Frame, floats: *const Floats);
+    fn enter_ring_3(kept: *const Kept);
 }
 
 /// Path, arguments and environment of a program.
@@ -85,8 +83,7 @@ pub(super) struct Thread {
     pub(super) process: Arc<Process>,
     scheduled: Scheduled,
     pub(super) signals: Pending,
-    registers: UnsafeCell<Frame>,
-    floats: UnsafeCell<Floats>,
+    kept: Kept,
     /// What the access got that made it leave ring 3.
     pub(super) refused: Cell<Option<Fault>>,
     /// Bases of FS and GS.
@@ -105,8 +102,6 @@ pub(super) struct Thread {
     pub(super) cut: Cell<Option<u64>>,
     /// Faults of it that were served.
     faults: AtomicU64,
-    /// The tick at which it left ring 3.
-    left: Cell<u64>,
     /// It ends by itself: another thread starts a program, or this one said so.
     ends: AtomicBool,
     /// What it does from its beginning to its end.
@@ -127,8 +122,7 @@ impl Thread {
             id,
             scheduled: Scheduled::new()?,
             signals: Pending::new(),
-            registers: UnsafeCell::new(registers(0, 0)),
-            floats: UnsafeCell::new(FRESH),
+            kept: Kept::new(registers(0, 0)),
             refused: Cell::new(None),
             bases: Cell::new([0; 2]),
             clears: Cell::new(0),
@@ -138,7 +132,6 @@ impl Thread {
             first: Mutex::new(None),
             cut: Cell::new(None),
             faults: AtomicU64::new(0),
-            left: Cell::new(0),
             ends: AtomicBool::new(false),
             runs,
             process,
@@ -151,6 +144,8 @@ impl Thread {
         let registers = self.registers();
         other.set_registers(|all| *all = registers);
         other.set_floats(self.floats());
+        // SAFETY: T1: it has not begun.
+        unsafe { *other.kept.uppers.get() = cpu::uppers() };
         other.bases.set(self.bases.get());
         other.scheduled.wishes.take_from(&self.scheduled.wishes);
     }
@@ -158,28 +153,29 @@ impl Thread {
     /// Its registers.
     pub(super) fn registers(&self) -> Frame {
         // SAFETY: T1.
-        unsafe { *self.registers.get() }
+        unsafe { *self.kept.registers.get() }
     }
     /// Changes its registers.
     pub(super) fn set_registers(&self, change: impl FnOnce(&mut Frame)) {
         // SAFETY: T1.
-        change(unsafe { &mut *self.registers.get() });
+        change(unsafe { &mut *self.kept.registers.get() });
     }
     /// What it has in x87 and SSE.
     pub(super) fn floats(&self) -> Floats {
         // SAFETY: T1.
-        unsafe { *self.floats.get() }
+        unsafe { *self.kept.floats.get() }
     }
     /// Gives it others. No bit is set that the processor refuses.
     pub(super) fn set_floats(&self, mut floats: Floats) {
         floats.0[26..28].fill(0); // the upper half of MXCSR
         // SAFETY: T1.
-        unsafe { *self.floats.get() = floats };
+        unsafe { *self.kept.floats.get() = floats };
     }
     /// Makes it begin a program there, with nothing in any register.
     pub(super) fn begin(&self, at: u64, stack: u64) {
         self.set_registers(|all| *all = registers(at, stack));
-        self.set_floats(FRESH);
+        self.set_floats(Floats::FRESH);
+        cpu::set_uppers(&Uppers::FRESH);
         self.set_bases([0; 2]);
         self.clears.set(0);
         self.robust.set(0);
@@ -233,10 +229,8 @@ impl Thread {
             self.set_registers(|registers| registers.vector = GENERAL);
             return;
         }
-        let entered = ticks();
-        // SAFETY: T1; every way out of ring 3 keeps the registers here (`leave`).
-        unsafe { enter_ring_3(self.registers.get(), self.floats.get()) };
-        self.scheduled.turns.note_user([entered, self.left.get()]);
+        // SAFETY: T1; every way out of ring 3 keeps the registers here (`load`).
+        unsafe { enter_ring_3(&raw const self.kept) };
     }
 }
 
@@ -254,8 +248,16 @@ impl Runs for Thread {
         // SAFETY: the CPU that runs the thread keeps it until `unload`.
         let own: &'static dyn Program = unsafe { core::mem::transmute(own) };
         cpu::user().set_program(Some(own));
+        // SAFETY: as above.
+        unsafe { cpu::keep(Some(&self.kept)) };
+        // SAFETY: T1.
+        cpu::set_uppers(unsafe { &*self.kept.uppers.get() });
     }
     fn unload(&self) {
+        // SAFETY: T1.
+        unsafe { *self.kept.uppers.get() = cpu::uppers() };
+        // SAFETY: none are kept.
+        unsafe { cpu::keep(None) };
         cpu::user().set_program(None);
         manager().switch(None).expect("leaving a space is always possible");
     }
@@ -297,7 +299,7 @@ impl Member for Thread {
     fn usage(&self) -> Usage {
         let turns = &self.scheduled.turns;
         let (time, (waits, cut)) = (turns.time(), turns.counts());
-        let user = turns.user().min(time);
+        let user = clock::nanos(self.kept.user.load(Ordering::Relaxed)).min(time);
         let faults = self.faults.load(Ordering::Relaxed);
         Usage { user, system: time - user, faults, waits, turns: cut, ..Usage::default() }
     }
@@ -328,7 +330,6 @@ impl Program for Thread {
             self.refused.set(Some(Fault::OutOfMemory));
             return false;
         }
-        let began = ticks();
         let memory = self.process.memory().expect("a program runs (process::P1)");
         let mut answer = memory.fault(va, access);
         while origin == Origin::Kernel
@@ -343,21 +344,7 @@ impl Program for Thread {
         let is_done = answer == Fault::Done;
         self.faults.fetch_add(u64::from(is_done), Ordering::Relaxed);
         self.refused.set((!is_done).then_some(answer));
-        if origin == Origin::Program && is_done {
-            self.scheduled.turns.note_fault([began, ticks()]);
-        } else if origin == Origin::Program {
-            self.left.set(began);
-        }
         is_done
-    }
-    fn leave(&self, frame: &Frame, floats: &Floats) {
-        if frame.vector != PAGE_FAULT {
-            self.left.set(ticks());
-        }
-        // SAFETY: T1: ring 3 was this thread until now.
-        unsafe { *self.registers.get() = *frame };
-        // SAFETY: as above.
-        unsafe { *self.floats.get() = *floats };
     }
 }
 
@@ -370,11 +357,3 @@ fn registers(rip: u64, rsp: u64) -> Frame {
 pub(super) fn flags(asked: u64) -> u64 {
     asked & FLAGS | FLAGS_ON
 }
-
-/// x87 and SSE as a program finds them.
-const FRESH: Floats = {
-    let mut image = [0; 512];
-    [image[0], image[1]] = [0x7f, 0x03]; // the control word
-    [image[24], image[25]] = [0x80, 0x1f]; // MXCSR
-    Floats(image)
-};

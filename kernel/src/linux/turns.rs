@@ -7,12 +7,6 @@
 use super::clock;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// Ticks from the one at which ring 3 is entered to its first, and from its last to the one at
-/// which it was left; and the same of a fault that is served. Where the counter counts instructions
-/// (`foliant compare`) these are exact: those of `trap.s` and of what it calls.
-const ENTRY: u64 = 124;
-const FAULT: u64 = 202;
-
 /// What it had.
 pub(super) struct Turns {
     /// Nanoseconds of the turns that are over.
@@ -22,8 +16,6 @@ pub(super) struct Turns {
     /// Turns that it ended itself, and those that another one's coming ended.
     waits: AtomicU64,
     cut: AtomicU64,
-    /// Ticks in ring 3.
-    user: AtomicU64,
 }
 
 impl Turns {
@@ -33,7 +25,6 @@ impl Turns {
             since: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             cut: AtomicU64::new(0),
-            user: AtomicU64::new(0),
         }
     }
     /// A turn begins.
@@ -47,16 +38,6 @@ impl Turns {
         let count = if is_cut { &self.cut } else { &self.waits };
         count.fetch_add(1, Ordering::Relaxed);
     }
-    /// Ring 3 was entered and left, a tick each. What the two took is the kernel's.
-    pub(super) fn note_user(&self, [entered, left]: [u64; 2]) {
-        let ticks = left.saturating_sub(entered).saturating_sub(ENTRY);
-        self.user.store(self.user.load(Ordering::Relaxed).wrapping_add(ticks), Ordering::Relaxed);
-    }
-    /// A fault that was served began and ended meanwhile.
-    pub(super) fn note_fault(&self, [began, ended]: [u64; 2]) {
-        let ticks = ended.saturating_sub(began) + FAULT;
-        self.user.store(self.user.load(Ordering::Relaxed).wrapping_sub(ticks), Ordering::Relaxed);
-    }
     /// Nanoseconds on CPUs.
     pub(super) fn time(&self) -> u64 {
         let now = match self.since.load(Ordering::Relaxed) {
@@ -64,11 +45,6 @@ impl Turns {
             since => clock::uptime().saturating_sub(since),
         };
         self.spent.load(Ordering::Relaxed) + now
-    }
-    /// Nanoseconds of them in ring 3.
-    pub(super) fn user(&self) -> u64 {
-        // A fault that was served is noted before the ring 3 that it belongs to.
-        clock::nanos(self.user.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned())
     }
     /// How often it waited, and how often its turn was cut short.
     pub(super) fn counts(&self) -> (u64, u64) {

@@ -13,7 +13,6 @@ use core::arch::asm;
 use core::sync::atomic::AtomicU8;
 use foliant::Policy;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Va};
-use foliant_x86::Features;
 use user::Stop;
 
 const PAGE: Bytes = Bytes::new(FRAME_BYTES);
@@ -199,7 +198,7 @@ pub(super) fn finding_x2_a_handler_runs_on_the_kernels_state() -> Verdict {
 }
 
 pub(super) fn finding_x2_every_cpu_has_the_same_protection() -> Verdict {
-    let features = Features::detect();
+    let features = crate::cpu::features();
     let want = Controls::of(&features);
     for cpu in (0..smp::online()).map(|n| Cpu(n as u16)) {
         let found = spin::Mutex::new(None);
@@ -226,7 +225,7 @@ extern "C" fn call_at(at: usize) {
 /// Whether each access ends in a fault: what CPUs of this kind stop, and what every CPU does.
 pub(super) fn finding_x2_the_kernel_does_not_stray_into_user_memory() -> Verdict {
     static RETURN: AtomicU8 = AtomicU8::new(0xc3);
-    let features = Features::detect();
+    let features = crate::cpu::features();
     with_area(Policy::BASE_ONLY, PAGE, |space, range| {
         let page = range.start();
         on_cpu(0, space, || {

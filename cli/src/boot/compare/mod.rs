@@ -12,8 +12,7 @@
 //!
 //! **Invariants**
 //! - M1. The program's own instructions are those that Foliant's kernel counted in ring 3; on Linux
-//!   they are taken to be the same, so what is left is the kernel's. The processor has nothing that
-//!   one of the kernels does not keep for programs (`qemu::COUNTED`), so both run the same code.
+//!   they are taken to be the same, so what is left is the kernel's.
 //! - M2. What the program said, and how it ended, is the same on all kernels at all sizes, or that
 //!   is told, and the exit code is 1.
 //!

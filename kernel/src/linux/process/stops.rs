@@ -20,16 +20,19 @@ use super::super::signal::{Became, IGNORE, Info};
 use super::{Process, Stays, all};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use linux_raw_sys::general::{SA_NOCLDSTOP, SIGCHLD, SIGCONT, SIGHUP, SIGSTOP};
 use spin::Mutex;
 
 /// Whether a process is stopped.
-pub(super) struct Stop(Mutex<Inside>);
+pub(super) struct Stop {
+    /// The signal that stopped it, or 0. It changes with the lock held; threads that go to ring 3
+    /// look without it.
+    by: AtomicU32,
+    inside: Mutex<Inside>,
+}
 
 struct Inside {
-    /// The signal that stopped it.
-    by: Option<u32>,
     /// How often it stopped.
     count: u64,
     /// Threads that rest.
@@ -40,11 +43,15 @@ struct Inside {
 
 impl Stop {
     pub(super) const fn new() -> Stop {
-        Stop(Mutex::new(Inside { by: None, count: 0, resting: 0, news: None }))
+        let inside = Mutex::new(Inside { count: 0, resting: 0, news: None });
+        Stop { by: AtomicU32::new(0), inside }
+    }
+    fn by(&self) -> Option<u32> {
+        Some(self.by.load(Ordering::Acquire)).filter(|by| *by != 0)
     }
     /// What became of it, if it is one of these and nobody was told. It is told once.
     pub(super) fn take(&self, wants: impl Fn(Became) -> bool, keep: bool) -> Option<Became> {
-        let mut inside = self.0.lock();
+        let mut inside = self.inside.lock();
         let news = inside.news.filter(|news| wants(*news))?;
         if !keep {
             inside.news = None;
@@ -56,7 +63,7 @@ impl Stop {
 impl Process {
     /// Whether it is stopped, or about to be.
     pub(in super::super) fn is_stopped(&self) -> bool {
-        self.stop.0.lock().by.is_some()
+        self.stop.by().is_some()
     }
     /// Stops it, as a signal does by default. A group that nobody could make go on stays as it is,
     /// and so does the first process.
@@ -66,11 +73,11 @@ impl Process {
             return;
         }
         {
-            let mut inside = self.stop.0.lock();
-            if inside.by.is_some() {
+            let mut inside = self.stop.inside.lock();
+            if self.stop.by().is_some() {
                 return;
             }
-            inside.by = Some(number);
+            self.stop.by.store(number, Ordering::Release);
             inside.count += 1;
             (inside.resting, inside.news) = (0, None);
         }
@@ -79,8 +86,8 @@ impl Process {
     /// Has it go on.
     pub(super) fn go_on(&self) {
         let count = {
-            let mut inside = self.stop.0.lock();
-            if inside.by.take().is_none() {
+            let mut inside = self.stop.inside.lock();
+            if self.stop.by.swap(0, Ordering::AcqRel) == 0 {
                 return;
             }
             inside.news = None;
@@ -92,10 +99,10 @@ impl Process {
     }
     /// Waits for as long as it is stopped, in place of one of its threads.
     pub(in super::super) fn rest(&self, is_over: impl Fn() -> bool) {
-        while !is_over() {
+        while self.stop.by().is_some() && !is_over() {
             let count = {
-                let mut inside = self.stop.0.lock();
-                if inside.by.is_none() {
+                let mut inside = self.stop.inside.lock();
+                if self.stop.by().is_none() {
                     return;
                 }
                 inside.resting += 1;
@@ -103,8 +110,8 @@ impl Process {
             };
             self.note_rest();
             let rests = || {
-                let inside = self.stop.0.lock();
-                inside.by.is_some() && inside.count == count
+                let inside = self.stop.inside.lock();
+                self.stop.by().is_some() && inside.count == count
             };
             while !is_over() && rests() {
                 sched::park(None);
@@ -115,9 +122,9 @@ impl Process {
     pub(super) fn note_rest(&self) {
         let threads = self.threads.lock().len();
         let stopped = {
-            let mut inside = self.stop.0.lock();
+            let mut inside = self.stop.inside.lock();
             let all_rest = threads > 0 && inside.resting >= threads;
-            let stopped = inside.by.filter(|_| all_rest);
+            let stopped = self.stop.by().filter(|_| all_rest);
             if stopped.is_some() {
                 inside.resting = 0;
             }
@@ -131,8 +138,8 @@ impl Process {
     fn tell_news(&self, news: Became, count: u64) {
         self.tell(|parent| {
             {
-                let mut inside = self.stop.0.lock();
-                let stands = inside.by.is_some() == matches!(news, Became::Stopped(_));
+                let mut inside = self.stop.inside.lock();
+                let stands = self.stop.by().is_some() == matches!(news, Became::Stopped(_));
                 if inside.count != count || !stands {
                     return Stays::Yes;
                 }
