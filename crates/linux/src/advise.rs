@@ -260,15 +260,13 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     fn populate_range(&mut self, start: u64, end: u64, advice: u32) -> Result<(), Errno> {
         let is_write = advice == MADV_POPULATE_WRITE;
         let how = if is_write { Advice::PopulateWrite } else { Advice::PopulateRead };
-        let covered = self.covered_from(start, end);
-        self.each_part(start, covered.end().get(), |process, vma, part| {
+        self.each_part_up_to_a_hole(start, end, |process, vma, part| {
             let may = match is_write {
                 true => vma.flags.has(Flags::WRITE),
                 false => vma.prot() & PROT_READ != 0,
             };
             if may { process.populate(part, how) } else { Err(Errno::INVAL) }
-        })?;
-        if covered.end().get() < end { Err(Errno::NOMEM) } else { Ok(()) }
+        })
     }
 
     /// Makes folios of 2 MiB of what lies in a part of a vma. All that can be made are made, and

@@ -34,6 +34,8 @@ use linux_raw_sys::general::F_SEAL_GROW;
 /// The most bytes that one call moves: Linux's `MAX_RW_COUNT`.
 const MOVED_MAX: u64 = i32::MAX as u64 & !(PAGE - 1);
 
+/// Bytes that are moved over the stack; more need a page of memory.
+const NEAR: usize = 512;
 static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 
 /// Bytes of one page: which page, where they begin in it, and how many.
@@ -49,6 +51,15 @@ impl Part {
         let at = offset % PAGE;
         Part { page: offset / PAGE, at: Bytes::new(at), bytes: bytes.min(PAGE - at) }
     }
+}
+
+/// Room of the kernel's for what a page has of so many bytes.
+fn room<'r>(
+    bytes: u64,
+    near: &'r mut [u8; NEAR],
+    far: &'r mut Option<Box<[u8; PAGE as usize]>>,
+) -> &'r mut [u8] {
+    if bytes <= NEAR as u64 { near } else { &mut far.insert(Box::new([0; PAGE as usize]))[..] }
 }
 
 /// Where a call begins, and how many bytes it may move.
@@ -104,7 +115,8 @@ impl<M: Machine, P: Paging> MemoryFile<'_, '_, M, P> {
     ) -> Result<u64, Errno> {
         let asked = asked(offset, bytes)?;
         self.is_of_small_pages()?;
-        let mut kept = Box::new([0; PAGE as usize]);
+        let (mut near, mut far) = ([0; NEAR], None);
+        let kept = room(bytes, &mut near, &mut far);
         each_page(asked, |done, part| {
             let left = self.bytes().saturating_sub(asked.0 + done);
             let bytes = part.bytes.min(left);
@@ -140,7 +152,8 @@ impl<M: Machine, P: Paging> MemoryFile<'_, '_, M, P> {
     ) -> Result<u64, Errno> {
         let asked = asked(offset, bytes)?;
         self.is_of_small_pages()?;
-        let mut kept = Box::new([0; PAGE as usize]);
+        let (mut near, mut far) = ([0; NEAR], None);
+        let kept = room(bytes, &mut near, &mut far);
         each_page(asked, |done, part| {
             // Linux looks at the buffer before it looks at the file.
             let bytes = moved(get(done, &mut kept[..part.bytes as usize]), part.bytes)?;

@@ -4,9 +4,10 @@
 use crate::errno::Errno;
 use crate::pages::{PAGE, page_align};
 use crate::process::Process;
-use crate::vma::{Marks, Tag};
+use crate::vma::{Marks, Tag, Vma};
 use foliant::table::Paging;
 use foliant_machine::Machine;
+use foliant_units::VaRange;
 use linux_raw_sys::general::{MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT};
 
 const BOTH: Marks = Marks::LOCKED.with(Marks::ON_FAULT);
@@ -84,23 +85,21 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if end == start {
             return Ok(());
         }
-        let covered = self.covered_from(start, end).end().get();
-        self.mark_parts(start, covered, marks)?;
-        if covered < end { Err(Errno::NOMEM) } else { Ok(()) }
+        self.each_part_up_to_a_hole(start, end, |process, vma, part| {
+            process.mark_part(&vma, part, marks)
+        })
     }
     fn mark_all(&mut self, marks: Marks) -> Result<(), Errno> {
-        self.mark_parts(0, u64::MAX, marks)
+        self.each_part(0, u64::MAX, |process, vma, part| process.mark_part(&vma, part, marks))
     }
-    fn mark_parts(&mut self, start: u64, end: u64, marks: Marks) -> Result<(), Errno> {
-        self.each_part(start, end, |process, vma, part| {
-            let tag = Tag { marks: vma.tag.marks.without(BOTH).with(marks), ..vma.tag };
-            if tag == vma.tag || vma.is_huge() || tag.marks.has(Marks::DROPPABLE) {
-                return Ok(());
-            }
-            process.retag(part, vma.flags, tag)?;
-            process.join_part(&vma, part);
-            Ok(())
-        })
+    fn mark_part(&mut self, vma: &Vma, part: VaRange, marks: Marks) -> Result<(), Errno> {
+        let tag = Tag { marks: vma.tag.marks.without(BOTH).with(marks), ..vma.tag };
+        if tag == vma.tag || vma.is_huge() || tag.marks.has(Marks::DROPPABLE) {
+            return Ok(());
+        }
+        self.retag(part, vma.flags, tag)?;
+        self.join_part(vma, part);
+        Ok(())
     }
     /// Bytes that are locked in a range.
     pub(crate) fn locked_in(&self, start: u64, end: u64) -> u64 {

@@ -36,11 +36,22 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
         let end = addr.checked_add(len).filter(|end| *end <= Self::size()).ok_or(Errno::NOMEM)?;
         let end = page_align(end);
-        let covered = self.covered_from(addr, end).end().get();
+        let covered = self.covered_from(addr, end);
         for vma in self.vmas_in(addr, covered) {
             self.tell_vma(&vma, vma.start().max(addr), vma.end().min(covered), &mut tell);
         }
         if covered < end { Err(Errno::NOMEM) } else { Ok(0) }
+    }
+    /// Where the part of a range ends that vmas cover from its start on.
+    fn covered_from(&self, start: u64, end: u64) -> u64 {
+        let mut at = start;
+        for vma in self.vmas_in(start, end) {
+            if vma.start() > at {
+                break;
+            }
+            at = vma.end().min(end);
+        }
+        at
     }
     /// Whether each page of a part of a vma is there; of a file, whether the file has it.
     fn tell_vma(&self, vma: &Vma, start: u64, end: u64, mut tell: impl FnMut(u8)) {

@@ -283,6 +283,22 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         }
         Ok(())
     }
+    /// The same without going over a hole: there it ends with ENOMEM.
+    pub(crate) fn each_part_up_to_a_hole(
+        &mut self,
+        start: u64,
+        end: u64,
+        mut work: impl FnMut(&mut Self, Vma, VaRange) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut at = start;
+        while at < end {
+            let vma = self.vma(at).ok_or(Errno::NOMEM)?;
+            let part = range(at, vma.end().min(end));
+            work(self, vma, part)?;
+            at = part.end().get();
+        }
+        Ok(())
+    }
     /// Bytes of vmas in `start..end`, those that are `counted`.
     pub(crate) fn bytes_in(&self, start: u64, end: u64, counted: impl Fn(&Vma) -> bool) -> u64 {
         let inside = |part: Vma| part.end().min(end) - part.start().max(start);

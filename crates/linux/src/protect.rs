@@ -1,7 +1,7 @@
 //! `mprotect`.
 
 use crate::errno::Errno;
-use crate::pages::{is_aligned, page_align, range};
+use crate::pages::{is_aligned, page_align};
 use crate::process::Process;
 use crate::vma::{Family, Marks, Tag, Vma};
 use foliant::space::{Advice, Flags};
@@ -31,25 +31,22 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if prot & !(PROT_READ | PROT_WRITE | PROT_EXEC | PROT_SEM) != 0 {
             return Err(Errno::INVAL);
         }
-        let first = self.vma_at_or_after(addr).ok_or(Errno::NOMEM)?;
-        let start = match grows {
-            PROT_GROWSDOWN if first.start() >= end => return Err(Errno::NOMEM),
-            PROT_GROWSDOWN if !first.tag.marks.has(Marks::GROWS_DOWN) => return Err(Errno::INVAL),
-            PROT_GROWSDOWN => first.start(),
-            _ if first.start() > addr => return Err(Errno::NOMEM),
-            PROT_GROWSUP => return Err(Errno::INVAL), // nothing grows upwards on this processor
-            _ => addr,
-        };
-        self.protect_up_to_a_hole(start, end, prot)?;
-        Ok(0)
-    }
-
-    fn protect_up_to_a_hole(&mut self, start: u64, end: u64, prot: u32) -> Result<(), Errno> {
-        let covered = self.covered_from(start, end).end().get();
-        self.each_part(start, covered, |process, vma, part| {
+        let start = if grows == 0 { addr } else { self.grown_from(addr, end, grows)? };
+        self.each_part_up_to_a_hole(start, end, |process, vma, part| {
             process.protect_part(&vma, part, prot)
         })?;
-        if covered < end { Err(Errno::NOMEM) } else { Ok(()) }
+        Ok(0)
+    }
+    /// Where a range begins that goes on to where its vma does, in the direction that it grows in.
+    fn grown_from(&self, addr: u64, end: u64, grows: u32) -> Result<u64, Errno> {
+        let first = self.vma_at_or_after(addr).ok_or(Errno::NOMEM)?;
+        match grows {
+            PROT_GROWSDOWN if first.start() >= end => Err(Errno::NOMEM),
+            PROT_GROWSDOWN if !first.tag.marks.has(Marks::GROWS_DOWN) => Err(Errno::INVAL),
+            PROT_GROWSDOWN => Ok(first.start()),
+            _ if first.start() > addr => Err(Errno::NOMEM),
+            _ => Err(Errno::INVAL), // nothing grows upwards on this processor
+        }
     }
 
     fn protect_part(&mut self, vma: &Vma, part: VaRange, prot: u32) -> Result<(), Errno> {
@@ -102,17 +99,5 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             tag.marks = tag.marks.without(Marks::ACCOUNTED);
         }
         Ok(tag)
-    }
-
-    /// The part of a range that vmas cover from its start on.
-    pub(crate) fn covered_from(&self, start: u64, end: u64) -> VaRange {
-        let mut at = start;
-        for vma in self.vmas_in(start, end) {
-            if vma.start() > at {
-                break;
-            }
-            at = vma.end().min(end);
-        }
-        range(start, at)
     }
 }
