@@ -17,7 +17,7 @@ use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Form};
 use foliant::object::ObjectRequest;
 use foliant::pool::{Budget, Folding};
-use foliant::space::{Advice, Flags, MapRequest, Move, Place, Refs, SpaceId, Watch};
+use foliant::space::{Advice, Edge, Flags, MapRequest, Move, Place, Refs, SpaceId, Watch};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
 use foliant::table::{Attrs, Paging};
 use foliant::vmap::{Caller, FrameMapping, Request, Rights, VmapError};
@@ -927,6 +927,13 @@ impl<P: Paging> Scene<P> {
                     engine::fail(&format!("the area at {va:?} is {found:?}"));
                 }
                 let _ = mm.area_at_or_after(id, va);
+                let within = VaRange::sized(va, Bytes::new(4 * PAGE)).expect("it is small");
+                let room = mm.room(id, Bytes::new(PAGE), within, Edge::High);
+                if room.is_some_and(|room| {
+                    !within.contains(room) || !room.is_aligned(Bytes::new(PAGE))
+                }) {
+                    engine::fail(&format!("room for a page in {within:?} is at {room:?}"));
+                }
                 let around = mm.areas_around(id, va).map(|area| area.map(|area| area.range));
                 let are_around = match around {
                     [below, Some(at), above] => {

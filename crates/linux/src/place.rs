@@ -4,16 +4,15 @@
 //! upper end. An area that grows downwards keeps a gap of 1 MiB free below it. A private mapping of
 //! whole 2 MiB without a file is placed at a multiple of 2 MiB where the program names no address,
 //! so that 2 MiB folios fit into it.
-//!
-//! The search goes over all areas: the manager knows the largest gap below each node of its map,
-//! and has no call that asks for one below an address.
 
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned};
 use crate::process::Process;
 use crate::vma::{Marks, Vma};
+use foliant::space::Edge;
 use foliant::table::Paging;
 use foliant_machine::Machine;
+use foliant_units::{Bytes, Va, VaRange};
 use linux_raw_sys::general::{MAP_32BIT, MAP_ABOVE4G, MAP_FIXED};
 
 /// What stays free below an area that grows downwards.
@@ -123,17 +122,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             .ok_or(Errno::NOMEM)
     }
 
-    /// The gaps of a stretch, lowest first, each as its ends and the vma above.
-    fn gaps(&self, within: Within) -> impl Iterator<Item = (u64, u64, Option<Vma>)> {
-        let mut at = (within.low < within.high).then_some(within.low);
-        let mut parts = self.parts_from(within.low);
-        core::iter::from_fn(move || {
-            let from = at?;
-            let next = parts.next();
-            let end = next.map_or(u64::MAX, |vma| vma.start()).min(within.high);
-            at = next.map(|vma| vma.end()).filter(|end| *end < within.high);
-            Some((from, end, next))
-        })
+    /// Room for so many bytes at an edge of a stretch, and the vma above it.
+    fn room(&self, within: Within, need: u64, from: Edge) -> Option<(u64, Option<Vma>)> {
+        let within = VaRange::new(Va::new(within.low), Va::new(within.high))?;
+        let at = self.mm.room(self.space, Bytes::new(need), within, from)?.get();
+        Some((at, self.parts_from(at).next()))
     }
     /// The highest place. Where a vma above a gap grows downwards, all is passed over that lies in
     /// what it keeps free, whatever else lies there.
@@ -141,8 +134,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let need = wanted.bytes.checked_add(wanted.align - PAGE)?;
         let mut within = within;
         loop {
-            let fits = |(from, to, _): &(u64, u64, _)| to.checked_sub(*from) >= Some(need);
-            let (_, end, above) = self.gaps(within).filter(fits).last()?;
+            let (at, above) = self.room(within, need, Edge::High)?;
+            let end = at + need;
             let free = above.map_or(u64::MAX, |above| gap_end(&above));
             if free >= end {
                 return Some((end - wanted.bytes) & !(wanted.align - 1));
@@ -155,8 +148,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let need = wanted.bytes.checked_add(wanted.align - PAGE)?;
         let mut within = within;
         loop {
-            let fits = |(from, to, _): &(u64, u64, _)| to.checked_sub(*from) >= Some(need);
-            let (from, _, above) = self.gaps(within).find(fits)?;
+            let (from, above) = self.room(within, need, Edge::Low)?;
             let at = from.next_multiple_of(wanted.align);
             match above.filter(|above| gap_end(above) < at + wanted.bytes) {
                 None => return Some(at),

@@ -61,12 +61,23 @@ impl<M: Machine, P: Paging> Clone for View<'_, '_, M, P> {
 pub(crate) struct Views<'a, 'm, M: Machine, P: Paging> {
     known: Vec<Option<View<'a, 'm, M, P>>>,
     /// By file, attach and distance.
-    numbers: BTreeMap<(Frame, u64, u64), Moved>,
+    numbers: BTreeMap<Key, Moved>,
+    /// Numbers of which there is none, below the largest.
+    free: Vec<Moved>,
+    /// How many are of segments.
+    segments: usize,
+}
+
+/// File, attach and distance.
+type Key = (Frame, u64, u64);
+
+fn key<M: Machine, P: Paging>(file: &MemoryFile<'_, '_, M, P>, distance: u64) -> Key {
+    (file.object().frame(), file.attach(), distance)
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
     pub(crate) fn new() -> Self {
-        Views { known: Vec::new(), numbers: BTreeMap::new() }
+        Views { known: Vec::new(), numbers: BTreeMap::new(), free: Vec::new(), segments: 0 }
     }
     pub(crate) fn get(&self, number: Moved) -> Option<&View<'a, 'm, M, P>> {
         self.known.get((number.0 as usize).checked_sub(1)?)?.as_ref()
@@ -79,25 +90,25 @@ impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
         addr: u64,
     ) -> Result<Moved, Errno> {
         let distance = offset.wrapping_sub(addr);
-        let key = (file.object().frame(), file.attach(), distance);
+        let key = key(file, distance);
         if let Some(known) = self.numbers.get(&key) {
             return Ok(*known);
         }
-        let free = self.known.iter().position(Option::is_none).unwrap_or(self.known.len());
-        if free >= Tag::NUMBER_MAX as usize {
+        let number = self.free.pop().unwrap_or(Moved(self.known.len() as u32 + 1));
+        if number.0 > Tag::NUMBER_MAX {
             return Err(Errno::NOMEM);
         }
-        if free == self.known.len() {
+        if number.0 as usize > self.known.len() {
             self.known.push(None);
         }
-        self.known[free] = Some(View { file: file.clone(), distance, vmas: 0 });
-        let number = Moved(free as u32 + 1);
+        self.segments += usize::from(file.is_segment());
+        self.known[number.0 as usize - 1] = Some(View { file: file.clone(), distance, vmas: 0 });
         self.numbers.insert(key, number);
         Ok(number)
     }
     /// Whether one is of a segment.
     pub(crate) fn have_segments(&self) -> bool {
-        self.known.iter().flatten().any(|view| view.file.is_segment())
+        self.segments > 0
     }
     /// Notes how many vmas have each view (V2).
     pub(crate) fn note_vmas(&mut self, vmas: &BTreeMap<Moved, u64>) {
@@ -114,24 +125,24 @@ impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
     }
     /// Lets go of all but these.
     pub(crate) fn keep(&mut self, kept: &BTreeSet<Moved>) {
-        self.retain(|number| kept.contains(number));
+        let all: BTreeSet<Moved> = self.numbers.values().copied().collect();
+        self.forget(&all.difference(kept).copied().collect());
     }
     /// Lets go of these.
     pub(crate) fn forget(&mut self, gone: &BTreeSet<Moved>) {
-        self.retain(|number| !gone.contains(number));
-    }
-    fn retain(&mut self, is_kept: impl Fn(&Moved) -> bool) {
-        self.numbers.retain(|_, number| is_kept(number));
-        for (nth, view) in self.known.iter_mut().enumerate() {
-            if !is_kept(&Moved(nth as u32 + 1)) {
-                *view = None;
-            }
+        for number in gone {
+            let place = (number.0 as usize).checked_sub(1).and_then(|nth| self.known.get_mut(nth));
+            let Some(view) = place.and_then(Option::take) else { continue };
+            self.numbers.remove(&key(&view.file, view.distance));
+            self.segments -= usize::from(view.file.is_segment());
+            self.free.push(*number);
         }
     }
 }
 
 impl<M: Machine, P: Paging> Clone for Views<'_, '_, M, P> {
     fn clone(&self) -> Self {
-        Views { known: self.known.clone(), numbers: self.numbers.clone() }
+        let (known, numbers) = (self.known.clone(), self.numbers.clone());
+        Views { known, numbers, free: self.free.clone(), segments: self.segments }
     }
 }

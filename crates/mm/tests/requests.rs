@@ -3,7 +3,7 @@
 use crate::common::*;
 use foliant::fault::Orders;
 use foliant::manager::UserMapError;
-use foliant::space::{Advice, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
+use foliant::space::{Advice, Edge, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
 use foliant::split::MoveGrain;
 use foliant::vmap::{Request, Users};
 use foliant::{Access, Event, Outcome, Policy};
@@ -266,4 +266,46 @@ fn areas_of_different_tags_are_not_one() {
     let refused = mm.advise(id, row(60, 8), Advice::Tag(1));
     assert_eq!(refused, Err(RangeError::Hole(whole.end())), "all of it, or none");
     assert_eq!(listed(60).1, 9);
+}
+
+/// The neighbours of an address, and the room between them, as a walk over all areas tells them.
+#[test]
+fn neighbours_and_room_are_what_a_walk_finds() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    // More areas than a leaf of their map has, with gaps of 0 to 4 pages.
+    let (mut at, mut areas) = (10, Vec::new());
+    for nth in 0..120u64 {
+        at += nth * 7 % 5;
+        let flags = if nth % 2 == 0 { Flags::READ } else { Flags::READ_WRITE };
+        let place = Place::NoReplace(Va::new(BASE + at * PAGE));
+        areas.push(mm.map(id, &request(place, PAGE, flags)).unwrap());
+        at += 1;
+    }
+    let page = |nth: u64| Va::new(BASE + nth * PAGE);
+    for nth in 0..at + 10 {
+        let around = mm.areas_around(id, page(nth)).map(|area| area.map(|area| area.range));
+        let place = areas.iter().take_while(|area| area.end() <= page(nth)).count();
+        let want = [place.checked_sub(1), Some(place), Some(place + 1)];
+        assert_eq!(around, want.map(|nth| areas.get(nth?).copied()), "page {nth}");
+    }
+    let is_free = |from: u64, pages: u64| {
+        let room = VaRange::new(page(from), page(from + pages)).unwrap();
+        areas.iter().all(|area| !area.overlaps(room))
+    };
+    for pages in 1..6 {
+        for (low, high) in [(0, at + 10), (10, at), (30, 90), (57, 58), (90, 80 + pages)] {
+            let places =
+                || (low..(high + 1u64).saturating_sub(pages)).filter(|p| is_free(*p, pages));
+            let Some(within) = VaRange::new(page(low), page(high)) else { continue };
+            let room = |from| mm.room(id, Bytes::new(pages * PAGE), within, from);
+            assert_eq!(room(Edge::High), places().next_back().map(page), "{pages} in {low}..{high}");
+            assert_eq!(room(Edge::Low), places().next().map(page), "{pages} in {low}..{high}");
+        }
+    }
+    mm.end(id).unwrap();
+    let whole = VaRange::new(page(0), page(9)).unwrap();
+    assert_eq!(mm.areas_around(id, page(0)), [None; 3]);
+    assert_eq!(mm.room(id, Bytes::new(PAGE), whole, Edge::High), None, "no space");
 }

@@ -54,8 +54,8 @@ use crate::frame::Identity;
 use crate::memmap::{self, Memmap};
 use crate::pool as pools;
 use crate::space::{
-    self, Advice, Area, AreaLimit, Flags, MapError, MapRequest, Move, RangeError, Refs, RemapError,
-    SpaceId, Steps,
+    self, Advice, Area, AreaLimit, Edge, Flags, MapError, MapRequest, Move, RangeError, Refs,
+    RemapError, SpaceId, Steps,
 };
 use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering, Outside, Patient};
@@ -497,6 +497,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let _reading = self.stock.reading();
         let Some(space) = id.peek(&self.stock) else { return [None; 3] };
         space.areas.around(self.stock.machine, va)
+    }
+    /// Where nothing lies, in whole pages: of the gaps in `within` that have room for so many bytes
+    /// the one nearest to an edge, and the room at that edge of it. What grows down may want some
+    /// of it. A writer may be there first.
+    pub fn room(&self, id: SpaceId, bytes: Bytes, within: VaRange, from: Edge) -> Option<Va> {
+        let space = id.pin(&self.stock)?;
+        space::room(&self.stock, &space, (bytes, within, from), &mut Steps::at_the_face())
     }
     /// Areas in order, from the first one that ends above `va` on, as many as are had at once; says
     /// how many, and none where there is none. They were there together; those behind the last one

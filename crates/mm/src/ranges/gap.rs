@@ -11,8 +11,10 @@ const GAPS_TRIED: u64 = 16;
 
 /// At which end of all addresses a search begins, and at which end of a gap the room lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Edge {
+pub enum Edge {
+    /// At the lowest address.
     Low,
+    /// At the highest.
     High,
 }
 

@@ -38,7 +38,8 @@ mod node;
 #[cfg(all(test, not(loom)))]
 mod model;
 
-pub(crate) use gap::{Edge, GapNeed};
+pub use gap::Edge;
+pub(crate) use gap::GapNeed;
 pub(crate) use node::Rank;
 
 use crate::frame::Claim;

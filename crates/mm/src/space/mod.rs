@@ -104,6 +104,7 @@ mod zap;
 #[cfg(all(test, not(loom)))]
 mod areas_model;
 
+pub use crate::ranges::Edge;
 pub use advise::Advice;
 pub use area::{Area, AreaLimit, Flags};
 pub use error::{MapError, RangeError};
@@ -126,7 +127,7 @@ pub(crate) use names::Pinned;
 pub(crate) use object::{
     Reserving, collect, create_object, drop_object, reserve_object, resize_object, unname,
 };
-pub(crate) use ops::{check, grow, has_place, map, map_object, protect, settled_area, unmap};
+pub(crate) use ops::{check, grow, has_place, map, map_object, protect, room, settled_area, unmap};
 pub(crate) use places::{SPENT_BEHIND, is_lost};
 pub(crate) use record::Space;
 pub(crate) use refs::clear_refs;

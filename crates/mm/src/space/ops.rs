@@ -16,7 +16,7 @@ use crate::stock::Stock;
 use crate::sync::{Ordering, Outside};
 use crate::table::{At, Attrs, Edit, Paging, Prune, Soft, Verdict};
 use foliant_machine::{Machine, Replace};
-use foliant_units::{Bytes, Pa, Va, VaRange};
+use foliant_units::{Bytes, Level, Pa, Va, VaRange};
 
 /// Addresses below are never chosen for an area: null pointers shall fault.
 const FLOOR: Va = Va::new(0x1_0000);
@@ -168,6 +168,18 @@ pub(crate) fn has_place<M: Machine, P: Paging>(
 ) -> Result<(), MapError> {
     let _writer = space.writer.lock(stock.machine, steps.outside());
     choose(stock, space, request).map(|_| ())
+}
+
+/// Where the gap lies that is nearest to an edge of a range and has room for so many bytes, whole
+/// pages, at this moment: the room at that edge of it.
+pub(crate) fn room<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    (bytes, within, from): (Bytes, VaRange, Edge),
+    steps: &mut Steps,
+) -> Option<Va> {
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    space.areas.gap(stock.machine, &GapNeed { bytes, align: Level::BASE.span(), within, from })
 }
 
 /// Where a new area goes, and what is to be replaced there. The caller holds the writer's lock.
