@@ -300,7 +300,11 @@ fn neighbours_and_room_are_what_a_walk_finds() {
                 || (low..(high + 1u64).saturating_sub(pages)).filter(|p| is_free(*p, pages));
             let Some(within) = VaRange::new(page(low), page(high)) else { continue };
             let room = |from| mm.room(id, Bytes::new(pages * PAGE), within, from);
-            assert_eq!(room(Edge::High), places().next_back().map(page), "{pages} in {low}..{high}");
+            assert_eq!(
+                room(Edge::High),
+                places().next_back().map(page),
+                "{pages} in {low}..{high}"
+            );
             assert_eq!(room(Edge::Low), places().next().map(page), "{pages} in {low}..{high}");
         }
     }
