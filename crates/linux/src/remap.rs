@@ -266,9 +266,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let Some(moved) = self.vma(start) else { return };
         let moved = Vma { flags: old.flags, ..moved };
         let below = start.checked_sub(1).and_then(|last| self.vma(last));
-        for near in [below, self.vma(end)].into_iter().flatten() {
-            if self.would_join(&near, &moved) {
-                let _ = self.arm(&near, near.range, Flags::NONE);
+        for (near, seam) in [(below, start), (self.vma(end), end)] {
+            if let Some(near) = near.filter(|near| self.would_join(near, &moved))
+                && self.arm_apart(&near, near.range, Flags::NONE).is_ok()
+            {
+                self.join(seam, seam);
             }
         }
     }

@@ -205,10 +205,22 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(Some(range(start, end)))
     }
     /// Has a part of a vma armed for this, and for nothing else.
-    pub(crate) fn arm(&mut self, vma: &Vma, part: VaRange, armed: Flags) -> Result<(), Errno> {
+    fn arm(&mut self, vma: &Vma, part: VaRange, armed: Flags) -> Result<(), Errno> {
+        if self.arm_apart(vma, part, armed)? {
+            self.join(part.start().get(), part.end().get());
+        }
+        Ok(())
+    }
+    /// The same apart from its neighbours; whether anything changed.
+    pub(crate) fn arm_apart(
+        &mut self,
+        vma: &Vma,
+        part: VaRange,
+        armed: Flags,
+    ) -> Result<bool, Errno> {
         let flags = vma.flags.without(Flags::ARMED).with(armed);
         if flags == vma.flags {
-            return Ok(());
+            return Ok(false);
         }
         let tag = self.coloured(part, flags, vma.tag);
         for (flag, arm, disarm) in [
@@ -224,8 +236,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if tag != vma.tag {
             self.mm.advise(self.space, part, Advice::Tag(tag.word()))?;
         }
-        self.join(part.start().get(), part.end().get());
-        Ok(())
+        Ok(true)
     }
 
     /// `UFFDIO_COPY`: missing pages get contents. `read` fills a page's bytes from an address of

@@ -426,6 +426,14 @@ fn an_armed_vma_moves_alone_and_a_child_has_it_apart() {
         assert_eq!(areas(p)[3..], [(40, 5, PROT_READ)]);
         assert!(!flags(p, 40).contains("um"));
         assert_eq!(p.munmap(at(40), 5 * PAGE), Ok(0));
+        // Nor does that become one with what lies behind and was never armed.
+        put(p, 40, 10, PROT_READ);
+        register(p, &fd, pages(40, 6), MISSING).unwrap();
+        assert_eq!(p.mremap(at(41), PAGE, PAGE, fixed, at(43)), Ok(at(43)));
+        let read = PROT_READ;
+        assert_eq!(areas(p)[3..], [(40, 1, read), (42, 4, read), (46, 4, read)]);
+        assert_eq!([40, 42].map(|nth| flags(p, nth).contains("um")), [true, false]);
+        assert_eq!(p.munmap(at(40), 10 * PAGE), Ok(0));
         // In a child nothing is armed, and its parts are of a family each: they do not become one.
         let mut child = p.fork().unwrap();
         assert_eq!(areas(&child), [(0, 2, RW), (2, 2, RW), (4, 4, RW)]);
