@@ -71,14 +71,9 @@ fn refresh(process: &Process) {
     if process.ended().is_some() {
         return;
     }
-    let make = || names::make(folder(process.id).as_bytes(), 0o500, Body::Folder);
-    let made = match make() {
-        Err(Refused::Due(folder)) => {
-            names::fill(folder);
-            make()
-        }
-        made => made,
-    };
+    let Some(own) = names::find(format!("/proc/{}", process.id).as_bytes()) else { return };
+    names::fill(own);
+    let made = names::make_in(&mut world().files.write(), own, b"fd", 0o500, Body::Folder);
     let Ok(node) = made else { return };
     set(node, &folder(process.id), texts(process));
 }

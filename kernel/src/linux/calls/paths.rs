@@ -9,7 +9,7 @@ use super::{Answer, refused};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use foliant_files::{Body, Files, Final, Last, NodeId, Place, Time, rename_flags};
+use foliant_files::{Body, Files, Final, Last, NodeId, Place, Refused, Time, rename_flags};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ERANGE, ESTALE};
 use linux_raw_sys::errno::{EEXIST, ENXIO};
@@ -55,7 +55,7 @@ fn place(process: &Process, number: u64, path: u64) -> Result<Place, Errno> {
 }
 /// Changes names.
 pub(super) fn changing<R>(
-    change: impl FnOnce(&mut Files<Content>, Time) -> Result<R, foliant_files::Refused>,
+    change: impl FnOnce(&mut Files<Content>, Time) -> Result<R, Refused>,
 ) -> Result<R, Errno> {
     change(&mut world().files.write(), clock::now()).map_err(refused)
 }
@@ -127,9 +127,16 @@ fn find_or_make(
         return Ok(node);
     }
     let asked = |content: &Content| content.link(process.id);
-    names::look(|files| files.place_to_open(from, path, last, &asked))?;
-    let mut files = world().files.write();
-    let place = files.place_to_open(from, path, last, &asked).map_err(refused)?;
+    let (mut files, place) = loop {
+        let files = world().files.write();
+        match files.place_to_open(from, path, last, &asked) {
+            Err(Refused::Due(folder)) => {
+                drop(files);
+                names::fill(folder);
+            }
+            found => break (files, found.map_err(refused)?),
+        }
+    };
     match place.node() {
         Some(_) if flags & O_EXCL != 0 => Err(Errno(EEXIST)),
         Some(node) => Ok(node),

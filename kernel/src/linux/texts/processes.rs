@@ -15,7 +15,7 @@ use super::super::names::{self, make};
 use super::super::process::{Held, Member, Process};
 use super::super::{limits, mounts, remote, terminal, world};
 use super::memory::{WORD, words};
-use super::{BOTH, READ, TICK, WRITTEN, put, taken, written};
+use super::{BOTH, READ, TICK, WRITTEN, taken, written};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
@@ -138,14 +138,18 @@ fn make_files(
     leaf("pagemap", S_IFREG | READ, Content::Positioned(Arc::new(Pagemap(own()))))?;
     leaf("mem", S_IFREG | 0o600, Content::Positioned(Arc::new(Bytes(own()))))
 }
-/// Makes the folder of one of its threads, where the process's is filled.
+/// Makes the folder of one of its threads, where the process's is there and filled: one that was
+/// taken away is not made anew.
 pub(in super::super) fn make_thread(process: &Arc<Process>, id: u32) -> Result<(), Refused> {
-    let folder = format!("{}/task/{id}", path(process));
+    let Some(folder) = names::find(path(process).as_bytes()) else { return Ok(()) };
+    let mut files = world().files.write();
     for (name, mode, own) in Own::OF_THREADS {
         let about = About { process: Arc::downgrade(process), id, is_thread: true, own };
-        match put(&format!("{folder}/{name}"), mode, about) {
+        let (name, body) =
+            (format!("task/{id}/{name}"), Body::Leaf(Content::Text(Arc::new(about))));
+        match names::make_in(&mut files, folder, name.as_bytes(), S_IFREG | mode, body) {
             Err(Refused::Due(_)) => break,
-            made => made?,
+            made => drop(made?),
         }
     }
     Ok(())
