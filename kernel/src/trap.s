@@ -14,6 +14,17 @@
 .set TRAP, 58                       # trap_hop, trap_save
 .set RETURN, 23                     # trap_save's way back
 
+# Reads the counter where the frame at rsp is ring 3's and a program answers for itself, whose registers are kept at rsi; else goes on at 1.
+.macro count_program
+    testb $3, 144(%rsp)
+    jz 1f
+    movq %gs:{kept}, %rsi
+    testq %rsi, %rsi
+    jz 1f
+    rdtsc
+    shlq $32, %rdx
+.endm
+
 .text
 .balign 16
 .globl trap_stubs
@@ -122,13 +133,7 @@ trap_save:
     .endr
     movq %rsp, %rdi
     movq %rsp, %rbx
-    testb $3, 144(%rsp)
-    jz 1f
-    movq %gs:{kept}, %rsi
-    testq %rsi, %rsi
-    jz 1f
-    rdtsc
-    shlq $32, %rdx
+    count_program
     leaq -TRAP(%rax, %rdx), %rax
     subq {entered}(%rsi), %rax
     addq %rax, {user}(%rsi)
@@ -141,13 +146,7 @@ trap_save:
     fxrstorq (%rsp)
     movq %rbx, %rsp
     cli                             # the handler may have let interrupts in
-    testb $3, 144(%rsp)
-    jz 1f
-    movq %gs:{kept}, %rsi
-    testq %rsi, %rsi
-    jz 1f
-    rdtsc
-    shlq $32, %rdx
+    count_program
     leaq RETURN(%rax, %rdx), %rax
     movq %rax, {entered}(%rsi)
 1:  .irp register, r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx, rdx, rcx, rax

@@ -291,13 +291,14 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         mut work: impl FnMut(&mut Self, Vma, VaRange) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut at = start;
-        while at < end {
-            let vma = self.vma(at).ok_or(Errno::NOMEM)?;
-            let part = range(at, vma.end().min(end));
-            work(self, vma, part)?;
+        self.each_part(start, end, |process, vma, part| {
+            if part.start().get() > at {
+                return Err(Errno::NOMEM);
+            }
             at = part.end().get();
-        }
-        Ok(())
+            work(process, vma, part)
+        })?;
+        if at < end { Err(Errno::NOMEM) } else { Ok(()) }
     }
     /// Bytes of vmas in `start..end`, those that are `counted`.
     pub(crate) fn bytes_in(&self, start: u64, end: u64, counted: impl Fn(&Vma) -> bool) -> u64 {
