@@ -79,24 +79,43 @@ impl fmt::Display for Clear {
     }
 }
 
-/// A loop over lines, 64 bytes a turn while some are left.
+/// A loop over lines. `$store` says how one of them is cleared, in `$wide` bytes at RAX + `at`:
+/// `$turn` bytes a turn while so much is left, since a turn of one line is a third overhead, then a
+/// line.
 macro_rules! lines {
-    ($at:expr, $bytes:expr, [$($before:literal),*], [$($line:literal),*], [$($after:literal),*]) => {
-        // SAFETY: 64 bytes a turn, while some are left: the caller owns them, and has the
+    ($first:expr, $bytes:expr, [$($before:literal),*], [$wide:literal, $store:literal, $turn:literal], [$($after:literal),*]) => {
+        // SAFETY: as many bytes a turn as are left at least: the caller owns them, and has the
         // instructions.
         unsafe {
             asm!(
                 $($before,)*
                 "jmp 3f",
                 "2:",
-                $($line,)*
-                "add rax, 64",
+                "at = 0",
+                concat!(".rept ", $turn, " / ", $wide),
+                $store,
+                concat!("at = at + ", $wide),
+                ".endr",
+                concat!("add rax, ", $turn),
                 "3:",
+                concat!("lea {turn}, [rax + ", $turn, "]"),
+                "cmp {turn}, {end}",
+                "jbe 2b",
+                "jmp 5f",
+                "4:",
+                "at = 0",
+                concat!(".rept 64 / ", $wide),
+                $store,
+                concat!("at = at + ", $wide),
+                ".endr",
+                "add rax, 64",
+                "5:",
                 "cmp rax, {end}",
-                "jb 2b",
+                "jb 4b",
                 $($after,)*
-                end = in(reg) $at.as_ptr() as u64 + $bytes,
-                inout("rax") $at.as_ptr() as u64 => _,
+                end = in(reg) $first.as_ptr() as u64 + $bytes,
+                turn = out(reg) _,
+                inout("rax") $first.as_ptr() as u64 => _,
                 in("rdx") 0u64,
                 // VZEROUPPER changes them all where the program around it keeps wider values in
                 // them.
@@ -170,77 +189,48 @@ impl Clear {
                 asm!("rep stosb", inout("rdi") at.as_ptr() => _, inout("rcx") bytes => _,
                     in("al") 0u8, options(nostack, preserves_flags))
             },
-            Clear::Store16 => lines!(
-                at,
-                bytes,
-                ["xorps xmm0, xmm0"],
-                [
-                    "movaps [rax], xmm0",
-                    "movaps [rax + 16], xmm0",
-                    "movaps [rax + 32], xmm0",
-                    "movaps [rax + 48], xmm0"
-                ],
-                []
-            ),
+            Clear::Store16 => {
+                lines!(at, bytes, ["xorps xmm0, xmm0"], [16, "movaps [rax + at], xmm0", 1024], [])
+            }
             Clear::Store32 => lines!(
                 at,
                 bytes,
                 ["vxorps ymm0, ymm0, ymm0"],
-                ["vmovaps [rax], ymm0", "vmovaps [rax + 32], ymm0"],
+                [32, "vmovaps [rax + at], ymm0", 1024],
                 ["vzeroupper"]
             ),
             Clear::Store64 => lines!(
                 at,
                 bytes,
                 ["vpxord zmm0, zmm0, zmm0"],
-                ["vmovaps [rax], zmm0"],
+                [64, "vmovaps [rax + at], zmm0", 1024],
                 ["vzeroupper"]
             ),
-            Clear::Past8 => lines!(
-                at,
-                bytes,
-                [],
-                [
-                    "movnti [rax], rdx",
-                    "movnti [rax + 8], rdx",
-                    "movnti [rax + 16], rdx",
-                    "movnti [rax + 24], rdx",
-                    "movnti [rax + 32], rdx",
-                    "movnti [rax + 40], rdx",
-                    "movnti [rax + 48], rdx",
-                    "movnti [rax + 56], rdx"
-                ],
-                ["sfence"]
-            ),
+            Clear::Past8 => lines!(at, bytes, [], [8, "movnti [rax + at], rdx", 1024], ["sfence"]),
             Clear::Past16 => lines!(
                 at,
                 bytes,
                 ["xorps xmm0, xmm0"],
-                [
-                    "movntps [rax], xmm0",
-                    "movntps [rax + 16], xmm0",
-                    "movntps [rax + 32], xmm0",
-                    "movntps [rax + 48], xmm0"
-                ],
+                [16, "movntps [rax + at], xmm0", 1024],
                 ["sfence"]
             ),
             Clear::Past32 => lines!(
                 at,
                 bytes,
                 ["vxorps ymm0, ymm0, ymm0"],
-                ["vmovntps [rax], ymm0", "vmovntps [rax + 32], ymm0"],
+                [32, "vmovntps [rax + at], ymm0", 1024],
                 ["sfence", "vzeroupper"]
             ),
             Clear::Past64 => lines!(
                 at,
                 bytes,
                 ["vpxord zmm0, zmm0, zmm0"],
-                ["vmovntps [rax], zmm0"],
+                [64, "vmovntps [rax + at], zmm0", 1024],
                 ["sfence", "vzeroupper"]
             ),
             // The instruction is given in bytes, for assemblers that do not know it. It clears the
             // line that RAX points into.
-            Clear::ClZero => lines!(at, bytes, [], [".byte 0x0f, 0x01, 0xfc"], ["sfence"]),
+            Clear::ClZero => lines!(at, bytes, [], [64, ".byte 0x0f, 0x01, 0xfc", 64], ["sfence"]),
         }
     }
 }
