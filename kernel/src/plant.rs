@@ -36,9 +36,9 @@ unsafe impl<M: Machine> Around for Plant<M> {
     fn inner(&self) -> &M {
         &self.machine
     }
-    unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+    unsafe fn zeros(&self, pa: Pa, count: usize) -> usize {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.machine.load_any(pa, count) }
+        unsafe { self.machine.zeros(pa, count) }
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         let nobody = CpuSet::default();

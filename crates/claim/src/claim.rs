@@ -85,7 +85,7 @@ impl Claim {
     /// All its frames.
     #[inline]
     pub fn frames(&self) -> FrameRange {
-        FrameRange::new(self.frame, self.order.pages()).expect("a claim lies in memory")
+        FrameRange::block(self.frame, self.order)
     }
     /// Gives the token up for its parts: the block changes hands by other means (it is mapped, or
     /// becomes a page table).

@@ -102,9 +102,9 @@ unsafe impl<M: Machine> Around for Counted<M> {
     fn inner(&self) -> &M {
         &self.machine
     }
-    unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+    unsafe fn zeros(&self, pa: Pa, count: usize) -> usize {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.machine.load_any(pa, count) }
+        unsafe { self.machine.zeros(pa, count) }
     }
     unsafe fn store(&self, pa: Pa, word: u64) {
         add(&self.counters.entries_written, 1);

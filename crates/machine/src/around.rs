@@ -64,16 +64,16 @@ macro_rules! around {
                 }
             )*)*
 
-            /// See [`PhysMem::load_any`]. It is made of this machine's loads; one that lets them
-            /// pass says so here.
+            /// See [`PhysMem::zeros`]. It is made of this machine's loads; one that lets them pass
+            /// says so here.
             ///
             /// # Safety
             /// As there.
             #[inline]
-            unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+            unsafe fn zeros(&self, pa: Pa, count: usize) -> usize {
                 // SAFETY: the caller's promise for each word.
-                let word = |nth: usize| unsafe { Around::load(self, pa.add(nth as u64 * 8)) };
-                (0..count).fold(0, |all, nth| all | word(nth))
+                let is_zero = |nth: &usize| unsafe { Around::load(self, pa.add(*nth as u64 * 8)) } == 0;
+                (0..count).take_while(is_zero).count()
             }
 
             /// See [`Cpus::pinned`].
@@ -94,7 +94,7 @@ macro_rules! around {
             )*
                 $(
                     #[inline]
-                    unsafe fn $bulk(&self, pa: Pa, count: usize) -> u64 {
+                    unsafe fn $bulk(&self, pa: Pa, count: usize) -> usize {
                         // SAFETY: the caller's promise is passed on.
                         unsafe { Around::$bulk(self, pa, count) }
                     }

@@ -1,7 +1,7 @@
 //! The contract's calls, listed once for the machines that pass them on.
 
 /// Gives the list to the macro that is named. Beside it stand
-/// [`PhysMem::load_any`](crate::PhysMem), which is made of loads, and
+/// [`PhysMem::zeros`](crate::PhysMem), which is made of loads, and
 /// [`Cpus::pinned`](crate::Cpus), which alone has a type for what it returns.
 macro_rules! contract {
     ($macro:ident) => {
@@ -16,7 +16,7 @@ macro_rules! contract {
                     unsafe fn clear(pa: Pa, bytes: Bytes, caching: Caching) -> ();
                     unsafe fn copy(from: Pa, to: Pa, bytes: Bytes) -> ();
                     unsafe fn write(pa: Pa, contents: &[u8]) -> ();
-                    + load_any
+                    + zeros
                 }
                 KernelVa {
                     unsafe fn kernel_load(va: Va) -> Result<u64, KernelFault>;

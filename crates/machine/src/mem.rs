@@ -44,15 +44,15 @@ pub unsafe trait PhysMem {
     /// `pa` is 8-byte aligned and lies in a frame owned as a page table.
     unsafe fn load(&self, pa: Pa) -> u64;
 
-    /// Reads `count` words from `pa` on, in any order, and gives all their bits together: 0 where
-    /// all of them are 0.
+    /// How many words from `pa` on are 0 before the first that is not, `count` at most. A machine
+    /// may read some that lie behind that, and those that it reads in any order.
     ///
     /// # Safety
-    /// As for [`load`](PhysMem::load), for each word.
-    unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+    /// As for [`load`](PhysMem::load), for each of the `count` words.
+    unsafe fn zeros(&self, pa: Pa, count: usize) -> usize {
         // SAFETY: the caller's promise for each word.
-        let word = |nth: usize| unsafe { self.load(pa.add(nth as u64 * 8)) };
-        (0..count).fold(0, |all, nth| all | word(nth))
+        let is_zero = |nth: &usize| unsafe { self.load(pa.add(*nth as u64 * 8)) } == 0;
+        (0..count).take_while(is_zero).count()
     }
 
     /// Whether `bytes` from `pa` on, multiples of 64 in one frame, are zeros. Programs may write

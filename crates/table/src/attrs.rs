@@ -198,6 +198,12 @@ impl Slots {
     pub fn iter(self) -> impl DoubleEndedIterator<Item = Slot> {
         (self.first.0..self.first.0 + self.count).map(Slot)
     }
+    /// The nth of them, counted from 0; it lies inside.
+    #[inline]
+    pub fn nth(self, nth: usize) -> Slot {
+        debug_assert!(nth < self.len(), "a slot inside");
+        Slot::wrap(self.first.index() + nth)
+    }
     /// The part from word `skip` on, of `count` words; both lie inside.
     #[inline]
     pub(super) fn part(self, skip: usize, count: usize) -> Slots {

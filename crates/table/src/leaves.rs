@@ -63,7 +63,7 @@ impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
         let first = Slot::of(range.start(), found.level);
         let words = (range.bytes().get() / found.level.span().get()) as usize;
         let slots = Slots::new(first, words).expect("a range of the table");
-        table.are_empty(self.machine(), slots)
+        table.empties(self.machine(), slots) == words
     }
 }
 

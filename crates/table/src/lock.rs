@@ -191,11 +191,18 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
             self.put(slot, P::leaf(pa.add(n as u64 * span), self.level, attrs));
         }
     }
-    /// Maps one of `frames` by each of the words of `slots`, which the caller has seen to be 0:
-    /// in no group.
-    pub fn map_each(&self, slots: Slots, frames: impl Iterator<Item = Frame>, attrs: Attrs) {
+    /// Maps one of `frames` by each of the words of `slots`, which the caller has seen to be 0, as
+    /// far as there is one: in no group.
+    pub fn map_each(
+        &self,
+        slots: Slots,
+        frames: impl Iterator<Item = Option<Frame>>,
+        attrs: Attrs,
+    ) {
         for (slot, frame) in slots.iter().zip(frames) {
-            self.put(slot, P::leaf(frame.pa(), self.level, attrs));
+            if let Some(frame) = frame {
+                self.put(slot, P::leaf(frame.pa(), self.level, attrs));
+            }
         }
     }
     /// How many words from the first of `slots` on are written alike, and whether as one group.
@@ -249,7 +256,13 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     }
     /// The first of `slots` whose word is not 0.
     pub fn first_used(&self, slots: Slots) -> Option<Slot> {
-        slots.iter().find(|slot| self.get(*slot) != 0)
+        let empties = self.empties(slots);
+        (empties < slots.len()).then(|| Slot::wrap(slots.first().index() + empties))
+    }
+    /// How many words of `slots` are 0 before the first that is not.
+    #[inline]
+    pub(super) fn empties(&self, slots: Slots) -> usize {
+        self.table.empties(self.machine(), slots)
     }
     /// Whether every word is 0.
     pub fn is_empty(&self) -> bool {
@@ -258,7 +271,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     /// Whether each word of `slots` is 0.
     #[inline]
     pub fn are_empty(&self, slots: Slots) -> bool {
-        self.table.are_empty(self.machine(), slots)
+        self.empties(slots) == slots.len()
     }
     #[inline]
     pub(super) fn put(&self, slot: Slot, word: u64) {

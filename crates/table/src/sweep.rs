@@ -290,7 +290,11 @@ where
                 }
                 Ok(1)
             }
-            Entry::None => Ok(empties(lock, at, end)),
+            // Where a word is empty, many behind it are.
+            Entry::None => {
+                let behind = Slots::new(Slot::wrap(at + 1), end - at - 1);
+                Ok(1 + behind.map_or(0, |slots| lock.empties(slots)))
+            }
             Entry::Table(_) => return (va, None),
             Entry::Soft(soft) => sweep_soft(lock, here, soft, range, edit, sink),
             Entry::Leaf { pa, attrs } => {
@@ -320,18 +324,6 @@ where
     }
     let upto = lock.base().checked_add(at as u64 * span).unwrap_or(range.end());
     (upto.min(range.end()), None)
-}
-
-/// Words that are looked at together where one of them is empty.
-const STRETCH: usize = 8;
-
-/// How many words from an empty one on are empty: one, or all of the aligned stretch that begins
-/// with it and lies before `end`.
-#[inline(always)]
-fn empties<M: PhysMem + Cpus, P: Paging>(lock: &Locked<'_, M, P>, at: usize, end: usize) -> usize {
-    let stretch = Slots::new(Slot::wrap(at), STRETCH).filter(|_| at.is_multiple_of(STRETCH));
-    let is_empty = |slots: &Slots| at + STRETCH <= end && lock.are_empty(*slots);
-    stretch.filter(is_empty).map_or(1, Slots::len)
 }
 
 /// Whether the leaf lies whole in the range, with the `unit` words of its group where it has one,

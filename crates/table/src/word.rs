@@ -54,11 +54,12 @@ impl TableAt {
     pub(super) const fn pa(self) -> Pa {
         self.0
     }
-    /// Whether each word of `slots` is 0.
-    pub(super) fn are_empty<M: PhysMem>(self, machine: &M, slots: Slots) -> bool {
+    /// How many of the words of `slots` are 0 before the first that is not.
+    #[inline]
+    pub(super) fn empties<M: PhysMem>(self, machine: &M, slots: Slots) -> usize {
         // SAFETY: table::I1: a frame owned as a table, or one that was detached and whose grace
         // period has not ended; the slots lie in it.
-        unsafe { machine.load_any(self.word(slots.first()).pa(), slots.len()) == 0 }
+        unsafe { machine.zeros(self.word(slots.first()).pa(), slots.len()) }
     }
     /// The word in `slot`.
     #[inline]

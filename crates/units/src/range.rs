@@ -1,6 +1,6 @@
 //! Half-open ranges of frames and of virtual addresses.
 
-use crate::{Bytes, FRAME_BYTES, Frame, Pages, Va};
+use crate::{Bytes, FRAME_BYTES, Frame, Order, Pages, Va};
 use core::fmt;
 
 /// Frames from `start` on, `pages` of them.
@@ -13,11 +13,19 @@ pub struct FrameRange {
 impl FrameRange {
     /// The range, or `None` where its end would not be a frame of a 64-bit address.
     pub const fn new(start: Frame, pages: Pages) -> Option<FrameRange> {
+        let range = FrameRange { start, pages };
+        if range.is_possible() { Some(range) } else { None }
+    }
+    /// The frames of the block of `order` that begins with `head`, which lies in memory.
+    #[inline]
+    pub const fn block(head: Frame, order: Order) -> FrameRange {
+        let range = FrameRange { start: head, pages: order.pages() };
+        debug_assert!(range.is_possible(), "a block lies in memory");
+        range
+    }
+    const fn is_possible(self) -> bool {
         const LIMIT: u64 = 1 << 52;
-        if start.get() > LIMIT || pages.get() > LIMIT - start.get() {
-            return None;
-        }
-        Some(FrameRange { start, pages })
+        self.start.get() <= LIMIT && self.pages.get() <= LIMIT - self.start.get()
     }
     /// The first frame.
     pub const fn start(self) -> Frame {

@@ -42,11 +42,17 @@ unsafe impl<H: Host> PhysMem for X86<'_, H> {
         unsafe { self.word(pa) }.load(Ordering::Acquire)
     }
 
-    unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+    unsafe fn zeros(&self, pa: Pa, count: usize) -> usize {
         let first: NonNull<AtomicU64> = self.at(pa);
         // SAFETY: as for `word`, for each of them: they lie side by side in the direct map.
         let words = unsafe { core::slice::from_raw_parts(first.as_ptr(), count) };
-        words.iter().fold(0, |all, word| all | word.load(Ordering::Acquire))
+        // A branch for eight words, while they are 0.
+        let are_zero = |words: &&[AtomicU64; 8]| {
+            words.iter().fold(0, |all, word| all | word.load(Ordering::Acquire)) == 0
+        };
+        let lines = words.as_chunks().0.iter().take_while(are_zero).count() * 8;
+        let is_zero = |word: &&AtomicU64| word.load(Ordering::Acquire) == 0;
+        lines + words[lines..].iter().take_while(is_zero).count()
     }
 
     unsafe fn store(&self, pa: Pa, word: u64) {

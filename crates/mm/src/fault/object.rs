@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   the object's tables ─▶ nothing there ────▶ the face has it made: a fault in the object's space
+//!                      ├▶ a page, read ─────▶ it comes with what is around it, under one hold     (J4)
 //!                      └▶ a folio, pinned ─┬ shared, or read ──▶ as much of it as fits by one entry, and
 //!                                          │                      what comes with it
 //!                                          └ private, written ─▶ one page is copied
@@ -14,7 +15,7 @@
 //!   pages out of an object empties the object's tables first and goes over the attachments then,
 //!   table by table under the same locks: it finds the entry, or the fault finds the page gone.
 //! - J2. From the look at the object's tables to the end of the step the folio is pinned: its
-//!   frames are no other's, and it is neither split nor moved. What comes with a page (J4) is not
+//!   frames are no other's, and it is neither split nor moved. What comes with others (J4) is not
 //!   pinned: from the look to the references the lock of the object's table is held, and the walker
 //!   that takes a folio out of use needs that first (J3).
 //! - J3. The walker that takes a folio out of use (`split`) does so in the object's tables first,
@@ -22,9 +23,10 @@
 //! - J4. What comes with a page, where nothing is yet in the area and the page's table: the rest of
 //!   its folio, however the area lies to it; and with a read what the object has of the 64 KiB
 //!   around, which are aligned, or begin with the area, unless it brings nothing ([`Around`]). That
-//!   comes with a read beyond the object's end too, which is refused. Pages side by side are
-//!   published under one hold of the table's lock, by J1, all of them or none. What is not had for
-//!   them, such as the charge, ends nothing.
+//!   comes with a read beyond the object's end too, which is refused. Pages of one table of the
+//!   object where nothing is mapped side by side are looked at, kept and published under one hold
+//!   of the table's lock, by J1; and so is the page itself where it is read and is a folio of its
+//!   own. What is not had for them, such as the charge, ends nothing: the page comes alone.
 //! - J5. A private area of huge pages has a page of its own where the object has none, and a copy
 //!   where it was written; either is published while the table's lock is held and the object does
 //!   not end before it. A page of the object is mapped read-only and copied then: it is told from
@@ -57,19 +59,14 @@ use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
 use crate::zero;
 use foliant_machine::Machine;
-use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa, Pages, Va, VaRange};
 
-/// A read brings what the object has of so much around it, as on Linux (`fault_around_bytes`).
+/// A read brings what the object has of so much around it, as on Linux (`fault_around_bytes`). No
+/// more comes under one hold of a lock.
 const AROUND: Order = Order::new(4).expect("64 KiB");
 
-/// Pages of an object that lie side by side in one of its tables, 64 KiB of them at most: no more
-/// are published under one hold of a lock.
-#[derive(Clone, Copy)]
-struct Neighbours {
-    /// Of the table.
-    level: Level,
-    pages: u64,
-}
+/// Pages of an object side by side, as far as it has them: each with the head of its folio.
+type Kept = [Option<(Frame, Frame)>; AROUND.pages().get() as usize];
 
 /// How much of an object is mapped, and how.
 #[derive(Clone, Copy)]
@@ -105,6 +102,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     pub(super) fn of_object(&self, area: &Area, found: &Found) -> Step {
         let attached =
             Attachment::of(self.stock, area.attachment().expect("the area has an object"));
+        if let Some(step) = self.share_together(area, attached, found) {
+            return step;
+        }
         let page = match self.page_of_object(attached) {
             Ok(page) => page,
             Err(step) => {
@@ -128,7 +128,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let step = self.share_what_fits(area, found, &page);
         if let Step::Done(Outcome::Mapped(order)) = step {
             let range = self.company((area, attached), &page, order);
-            range.into_iter().for_each(|range| self.share_company(area, attached, range));
+            if let Some(range) = range {
+                self.share_company(area, attached, range);
+            }
         }
         step
     }
@@ -292,118 +294,118 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.share_company(area, attached, around);
         }
     }
+    /// Maps the page with what comes with it, where it is read and is a folio of its own, by a look
+    /// without a lock. Where it does not come so, it comes as any.
+    #[inline]
+    fn share_together(&self, area: &Area, attached: Attachment<'_>, found: &Found) -> Option<Step> {
+        if is_marked(found) || !self.brings_around(area, attached) {
+            return None;
+        }
+        let object: &Space = record(self.stock.machine, attached.object().pa());
+        let there = object.tables(self.stock).walk(place(attached, self.va));
+        let is_page = |pa: Pa| self.stock.identity(pa.frame()).order() == Order::BASE;
+        match there.entry {
+            Entry::Leaf { pa, .. } if there.level == Level::BASE && is_page(pa) => {}
+            _ => return None,
+        }
+        self.ensure(Level::BASE, found).ok()?;
+        let came = self.share_company(area, attached, self.around(area));
+        came.then_some(Step::Done(Outcome::Mapped(Order::BASE)))
+    }
     /// Maps what the object has in a range, as far as it lies in the area and in the table of the
-    /// page that was mapped.
-    #[inline(never)] // a folio that is mapped whole leaves nothing to do
-    fn share_company(&self, area: &Area, attached: Attachment<'_>, range: VaRange) {
+    /// page accessed. Says whether that page came.
+    fn share_company(&self, area: &Area, attached: Attachment<'_>, range: VaRange) -> bool {
         let table = Level::SIZE_2M.span();
         let table = VaRange::sized(self.va.align_down(table), table).expect("a user page is in it");
         let block = range.intersect(area.range).intersect(table);
-        let found = self.space.tables(self.stock).walk(self.va);
-        if found.level > Level::BASE {
-            return; // the table went, or was replaced by a leaf
-        }
-        let mut at = block.start();
+        let (mut at, mut came, mut around) = (block.start(), false, 0);
         while at < block.end() {
-            let mut run = self.neighbours(&found, attached, (at, block.end()));
-            while let Err(fewer) = self.share_run(area, attached, at, run) {
-                run.pages = fewer;
+            let (level, pages) = self.in_one_table(attached, (at, block.end()));
+            if let Some(level) = level {
+                let (had, is_with_it) = self.share_run(area, attached, at, (level, pages));
+                came |= is_with_it;
+                around += had - u64::from(is_with_it);
             }
-            at = at.add(run.pages.max(1) * FRAME_BYTES);
+            at = at.add(pages * FRAME_BYTES);
         }
+        if came {
+            self.stock.count(Event::ObjectMapped);
+        }
+        self.stock.count_by(Event::ObjectAround, around);
+        came
     }
-    /// How many pages from `first` on and before `end` the object has side by side in one of its
-    /// tables, where nothing is mapped yet.
-    fn neighbours(
+    /// How many pages from `first` on and before `end` lie in one table of the object, 64 KiB of
+    /// them at most, and the level of that table, where it may have some.
+    fn in_one_table(
         &self,
-        found: &Found,
         attached: Attachment<'_>,
         (first, end): (Va, Va),
-    ) -> Neighbours {
+    ) -> (Option<Level>, u64) {
         let object: &Space = record(self.stock.machine, attached.object().pa());
-        let tables = object.tables(self.stock);
         let at = place(attached, first);
-        let there = tables.walk(at);
-        let (level, span) = (there.level, there.level.span());
-        let shown_end = if level == Level::BASE { level.up().span() } else { span };
-        let left = shown_end.get() - at.get() % shown_end.get();
-        let most = left.min(end.offset_from(first)).min(AROUND.bytes().get()) / FRAME_BYTES;
-        let is_free = |from: u64, pages: u64| {
-            let from = first.add(from * FRAME_BYTES);
-            let range = VaRange::sized(from, Bytes::new(pages * FRAME_BYTES));
-            self.view.is_empty(found, range.expect("of the range"))
-        };
-        let is_all_free = is_free(0, most);
-        let is_had = |nth: &u64| {
-            let entry = tables.entry_beside(&there, at.add(nth * FRAME_BYTES));
-            matches!(entry, Entry::Leaf { .. }) && (is_all_free || is_free(*nth, 1))
-        };
-        Neighbours { level, pages: (0..most).take_while(is_had).count() as u64 }
+        let there = object.tables(self.stock).walk(at);
+        let is_page = there.level == Level::BASE;
+        let shown = if is_page { Level::BASE.up() } else { there.level }.span().get();
+        let left = shown - at.get() % shown;
+        let most = left.min(end.offset_from(first)).min(AROUND.bytes().get());
+        let has_some = is_page || matches!(there.entry, Entry::Leaf { .. });
+        (has_some.then_some(there.level), most / FRAME_BYTES)
     }
-    /// Publishes entries of so many pages of an object from `first` on; where some of them are
-    /// broken, says how many come before.
+    /// Publishes entries of what an object has of so many pages from `first` on, where nothing is
+    /// mapped; `level` is that of the object's table. Says how many, and whether the page accessed is
+    /// one of them.
     fn share_run(
         &self,
         area: &Area,
         attached: Attachment<'_>,
         first: Va,
-        run: Neighbours,
-    ) -> Result<(), u64> {
-        let me = self.stock.machine.me();
-        if run.pages == 0 || self.space.charge(me, run.pages).is_err() {
-            return Ok(());
-        }
-        let seen = Seen { entries: run.pages as usize, ..Seen::one(area, first, Level::BASE, 0) };
-        let Some(agreed) = self.view.agree(&seen) else {
-            self.space.uncharge(me, run.pages);
-            return Ok(());
-        };
-        let kept = self.keep_run(place(attached, first), attached, run);
-        match kept {
-            Ok(frames) => {
-                let frames = frames.into_iter().take(run.pages as usize);
-                agreed.map_each(frames, attrs_of_object(area.flags));
-                self.stock.count_by(Event::ObjectAround, run.pages);
-                Ok(())
-            }
-            Err(sound) => {
-                drop(agreed);
-                self.space.uncharge(me, run.pages);
-                Err(sound)
-            }
-        }
+        (level, pages): (Level, u64),
+    ) -> (u64, bool) {
+        let seen = Seen { entries: pages as usize, ..Seen::one(area, first, Level::BASE, 0) };
+        let Some(agreed) = self.view.agree_on_area(&seen) else { return (0, false) };
+        let at = place(attached, first);
+        let kept = self.keep_run(at, attached, (level, pages), |nth| agreed.is_empty_at(nth));
+        let Some((kept, had)) = kept else { return (0, false) };
+        let frames = kept.iter().map(|kept| kept.map(|(frame, _)| frame));
+        agreed.map_each(frames, attrs_of_object(area.flags));
+        let nth = self.va.get().wrapping_sub(first.get()) / FRAME_BYTES;
+        (had, kept.get(nth as usize).is_some_and(Option::is_some))
     }
-    /// Adds references for entries of pages of an object from `at` on. The lock of the object's
-    /// table keeps the pages (J2), and the caller has that of the table that gets the entries (J1).
-    /// Where one of them is there no more, or is broken, says how many come before.
+    /// Charges what an object has of those of so many pages from `at` on that `is_wanted`, and adds
+    /// references for entries of it; says how many there are. The lock of the object's table keeps
+    /// the pages (J2), and the caller has that of the table that gets the entries (J1). What is
+    /// broken is left out. Where nothing is had, or the charge is refused, it is nothing.
+    #[inline]
     fn keep_run(
         &self,
         at: Va,
         attached: Attachment<'_>,
-        run: Neighbours,
-    ) -> Result<[Frame; AROUND.pages().get() as usize], u64> {
+        (level, pages): (Level, u64),
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> Option<(Kept, u64)> {
         let stock = self.stock;
         let object: &Space = record(stock.machine, attached.object().pa());
-        let Ok(locked) = object.tables(stock).lock(at, run.level) else { return Err(0) };
-        let mut frames = [Frame::new(0); AROUND.pages().get() as usize];
-        let mut heads = frames;
-        for nth in 0..run.pages {
-            let va = at.add(nth * FRAME_BYTES);
+        let locked = object.tables(stock).lock(at, level).ok()?;
+        let (mut kept, mut had): (Kept, u64) = ([None; _], 0);
+        for (nth, place) in (0..pages as usize).zip(&mut kept) {
+            let va = at.add(nth as u64 * FRAME_BYTES);
             let slot = locked.index_of(va);
-            let Entry::Leaf { pa, .. } = locked.entry(slot) else { return Err(nth) };
+            let entry = if is_wanted(nth) { locked.entry(slot) } else { Entry::None };
+            let Entry::Leaf { pa, .. } = entry else { continue };
             let inside = va.offset_from(locked.va_of(slot)) / FRAME_BYTES;
             let frame = pa.frame().add(Pages::new(inside));
-            let head = stock.identity_of(frame).head(frame);
-            let folio = stock.identity_of(head);
-            if folio.kind() != Kind::Anon || folio.has(Flag::Poisoned) {
-                return Err(nth);
+            let (head, folio) = stock.folio_of(frame);
+            if folio.kind() == Kind::Anon && !folio.has(Flag::Poisoned) {
+                *place = Some((frame, head));
+                had += 1;
             }
-            (frames[nth as usize], heads[nth as usize]) = (frame, head);
         }
-        let heads = heads.into_iter().take(run.pages as usize);
+        if had == 0 || self.space.charge(stock.machine.me(), had).is_err() {
+            return None;
+        }
         // References come before entries (frame::descriptor::D2).
-        heads.for_each(|head| stock.add_references(head, 1));
-        Ok(frames)
+        kept.iter().flatten().for_each(|(_, head)| stock.add_references(*head, 1));
+        Some((kept, had))
     }
 
     /// Maps a copy of the page, which is the space's alone.

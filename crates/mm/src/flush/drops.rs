@@ -111,21 +111,22 @@ impl<'m> Drops<'m> {
         let (head, entries) = unmapped.into_raw();
         self.push(Tag::References.word(head, entries));
     }
-    /// Pages side by side become one word.
+    /// The same for an entry of each of so many pages from one on. Pages side by side become one
+    /// word.
     #[inline]
-    pub(crate) fn push_page(&mut self, unmapped: Unmapped) {
-        let (page, entries) = unmapped.into_raw();
-        debug_assert_eq!(entries, 1, "a page has one entry here");
-        let next = Tag::Pages.word(page, 1);
+    pub(crate) fn push_pages(&mut self, unmapped: Unmapped) {
+        let (page, more) = unmapped.into_raw();
+        let next = Tag::Pages.word(page, 0);
         if let Some(last) = self.last() {
             let count = last >> 2 & Tag::COUNT_MAX;
-            let goes_on = last + (count << Tag::FRAME_SHIFT) == next + ((count - 1) << 2);
-            if goes_on && count < Tag::COUNT_MAX {
-                self.joined += 1;
-                return self.set_last(last + (1 << 2));
+            let goes_on = last + (count << Tag::FRAME_SHIFT) == next + (count << 2);
+            if goes_on && count + more <= Tag::COUNT_MAX {
+                self.joined += more as usize;
+                return self.set_last(last + (more << 2));
             }
         }
-        self.push(next);
+        self.joined += more as usize - 1;
+        self.push(next + (more << 2));
     }
     pub(crate) fn push_table(&mut self, table: Stale) {
         self.push(Tag::Table.word(table.into_raw().0, 1));

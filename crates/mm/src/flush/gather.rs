@@ -184,10 +184,10 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.drops.push_references(unmapped);
     }
 
-    /// The same for a page that is a folio of its own, with its one entry.
+    /// The same for pages side by side, each a folio of its own, with one entry of each.
     #[inline]
-    pub(crate) fn defer_page(&mut self, unmapped: Unmapped) {
-        self.drops.push_page(unmapped);
+    pub(crate) fn defer_pages(&mut self, unmapped: Unmapped) {
+        self.drops.push_pages(unmapped);
     }
 
     /// Defers the end of the `n` frames from `first` on, which held descriptors. Needs one word of

@@ -115,7 +115,7 @@ impl Huge {
     }
     /// All its frames.
     pub fn frames(&self) -> FrameRange {
-        FrameRange::new(self.head, self.order.pages()).expect("a huge page lies in memory")
+        FrameRange::block(self.head, self.order)
     }
     /// The block, which is no huge page any more. Each writer to the page made the allocator forget
     /// that it was zero.

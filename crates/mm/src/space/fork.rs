@@ -27,7 +27,7 @@ use crate::table::{
 };
 use core::cell::Cell;
 use foliant_machine::{Machine, Owner, Replace};
-use foliant_units::{Frame, Level, Pa, Va, VaRange};
+use foliant_units::{Frame, Level, Order, Pa, Pages, Va, VaRange};
 
 /// Copies `parent` into a new space named by `stamp`. Without memory the half-made child is ended
 /// again; the parent's pages may then be write-protected, which costs a fault each and changes
@@ -318,7 +318,12 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
         }
         let (me, pages) = (stock.machine.me(), run.range().pages());
         if !attrs.has(Attrs::SPECIAL) {
-            stock.each_folio(pa.frame(), pages, |head, _, n| stock.add_references(head, n));
+            stock.each_folio(pa.frame(), pages, |head, order, n| match order {
+                Order::BASE => {
+                    (0..n).for_each(|nth| stock.add_references(head.add(Pages::new(nth)), 1))
+                }
+                _ => stock.add_references(head, n),
+            });
         }
         match self.fork.cost.get() {
             Cost::Pages(_) => self.charged -= pages.get(),

@@ -115,6 +115,7 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     pub(crate) fn is_empty(&self, found: &Found, range: VaRange) -> bool {
         self.tables.is_empty_beside(found, range)
     }
+
     /// Makes the tables for `va` down to the one with entries of `level`.
     pub(crate) fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
         // A table comes where a large leaf may have been, which is flushed before, whatever the
@@ -125,14 +126,22 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     /// Locks the table of what was seen, if all of it is still so.
     #[inline(always)]
     pub(crate) fn agree(&'v self, seen: &Seen<'_>) -> Option<Agreed<'v, 'm, M, P>> {
-        let slots = Slots::new(Slot::of(seen.va, seen.level), seen.entries).expect("of one table");
-        let locked = self.lock(seen.va, seen.level)?;
+        let agreed = self.agree_on_area(seen)?;
+        let Agreed { locked, slots, .. } = &agreed;
         let is_same = match seen.word {
-            0 => locked.are_empty(slots),
+            0 => locked.are_empty(*slots),
             word => locked.get(slots.first()) & !P::UPDATED == word & !P::UPDATED,
         };
+        is_same.then_some(agreed)
+    }
+    /// The same, whatever the entries say by now: the caller leaves those alone that are not as it
+    /// wants them.
+    #[inline(always)]
+    pub(crate) fn agree_on_area(&'v self, seen: &Seen<'_>) -> Option<Agreed<'v, 'm, M, P>> {
+        let slots = Slots::new(Slot::of(seen.va, seen.level), seen.entries).expect("of one table");
+        let locked = self.lock(seen.va, seen.level)?;
         let fills = !matches!(P::decode(seen.word, seen.level, slots.first()), Entry::Leaf { .. });
-        let agrees = is_same && self.is_still(seen) && (!fills || self.is_settled(seen.level));
+        let agrees = self.is_still(seen) && (!fills || self.is_settled(seen.level));
         agrees.then_some(Agreed { view: self, locked, slots, va: seen.va })
     }
     #[inline(always)]
@@ -161,6 +170,10 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
     pub(crate) fn level(&self) -> Level {
         self.locked.level()
     }
+    /// Whether the nth of the entries is empty.
+    pub(crate) fn is_empty_at(&self, nth: usize) -> bool {
+        self.locked.get(self.slots.nth(nth)) == 0
+    }
     /// How many entries of the table map a frame of `block`, where they stand side by side with the
     /// one that was seen, which maps `frame`.
     pub(crate) fn count_beside(&self, frame: Frame, block: FrameRange) -> u64 {
@@ -177,8 +190,8 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
             false => self.locked.map_alike(self.slots, frame.pa(), attrs),
         }
     }
-    /// Writes the entries, each of which maps one of `frames`, in no group.
-    pub(crate) fn map_each(self, frames: impl Iterator<Item = Frame>, attrs: Attrs) {
+    /// Writes the entries for which there are `frames`, in no group. The others stay as they are.
+    pub(crate) fn map_each(self, frames: impl Iterator<Item = Option<Frame>>, attrs: Attrs) {
         self.locked.map_each(self.slots, frames, attrs);
     }
     /// Writes `word`, which no group has, into each of the entries.

@@ -327,7 +327,7 @@ impl<'m, M: Machine, P: Paging, const MOST: usize> Sink<M, P> for Zapped<'_, '_,
             let unmapped = Unmapped::of(head, n);
             if order == Order::BASE {
                 self.run.take().into_iter().for_each(|run| self.gather.defer(run));
-                return self.gather.defer_page(unmapped);
+                return self.gather.defer_pages(unmapped);
             }
             join(&mut self.run, self.gather, unmapped);
         });

@@ -30,7 +30,7 @@ impl Folio {
         head: Frame,
         order: Order,
     ) -> Folio {
-        let frames = FrameRange::new(head, order.pages()).expect("a folio lies in memory");
+        let frames = FrameRange::block(head, order);
         Folio { frames, order, origin: stock.origin(head) }
     }
     pub(super) fn head(&self) -> Frame {

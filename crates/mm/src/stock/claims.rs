@@ -42,31 +42,32 @@ impl<M: Machine, P: Paging> BlockParts<'_, '_, M, P> {
 /// not behind the last one, or when this is dropped.
 struct Ended<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
-    frames: Option<FrameRange>,
+    first: Frame,
+    count: u64,
 }
 
 impl<'s, 'm, M: Machine, P: Paging> Ended<'s, 'm, M, P> {
     fn new(stock: &'s Stock<'m, M, P>) -> Self {
-        Ended { stock, frames: None }
+        Ended { stock, first: Frame::new(0), count: 0 }
     }
-    /// Adds a page that the caller ended.
+    /// Adds a page that has no references and can get none.
     #[inline]
     fn push(&mut self, frame: Frame) {
-        let longer = |frames: FrameRange| {
-            FrameRange::new(frames.start(), Pages::new(frames.pages().get() + 1))
-        };
-        self.frames = match self.frames {
-            Some(frames) if frames.end() == frame => longer(frames),
-            _ => {
-                self.give_back();
-                FrameRange::new(frame, Pages::new(1))
-            }
-        };
+        if self.first.add(Pages::new(self.count)) != frame {
+            self.give_back();
+            self.first = frame;
+        }
+        self.count += 1;
     }
     fn give_back(&mut self) {
-        let Some(frames) = self.frames.take() else { return };
+        let count = core::mem::take(&mut self.count);
+        if count == 0 {
+            return;
+        }
+        let frames = FrameRange::new(self.first, Pages::new(count)).expect("they lie in memory");
         let Stock { machine, folios, .. } = self.stock;
-        self.stock.uncount_size_by(Order::BASE, SizeEvent::NrAnon, frames.pages().get());
+        self.stock.set_identities(self.first, count, Identity::PLAIN);
+        self.stock.uncount_size_by(Order::BASE, SizeEvent::NrAnon, count);
         machine.owned(frames, Owner::Free);
         if let Err(misuse) = folios.free_each(frames) {
             panic!("a page that ended is a block of its own (claim::I1): {misuse}");
@@ -254,7 +255,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let order = identity.order();
         assert_eq!(identity.kind(), Kind::Anon, "{head:?} is no folio");
         self.uncount_folio(head, identity);
-        let frames = FrameRange::new(head, order.pages()).expect("a folio lies in memory");
+        let frames = FrameRange::block(head, order);
         self.set_identities(head, frames.pages().get(), Identity::PLAIN);
         self.machine.owned(frames, Owner::Claimed);
         // SAFETY: the folio has no references and can get none, as the caller says.
@@ -332,8 +333,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn head_of(&self, frame: Frame) -> Frame {
         self.mapped(frame).head(frame)
     }
+    /// The head of the folio that holds `frame`, and what that is. The caller keeps it as it is.
+    #[inline]
+    pub(crate) fn folio_of(&self, frame: Frame) -> (Frame, Identity) {
+        let identity = self.identity_of(frame);
+        let head = identity.head(frame);
+        (head, if head == frame { identity } else { self.identity_of(head) })
+    }
     /// Goes over the folios of so many frames from `first` on, which users' entries name. `each`
-    /// gets the head of each folio, its order, and how many of the frames are in it.
+    /// gets the head of each folio, its order, and how many of the frames are in it; of folios of
+    /// one page side by side it gets the first, and how many there are.
     pub(crate) fn each_folio(
         &self,
         first: Frame,
@@ -343,9 +352,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let (mut frame, end) = (first, first.add(frames));
         while frame < end {
             let identity = self.mapped(frame);
-            let head = identity.head(frame);
-            let next = head.add(identity.order().pages()).min(end);
-            each(head, identity.order(), next.get() - frame.get());
+            let (head, order) = (identity.head(frame), identity.order());
+            let mut next = head.add(order.pages()).min(end);
+            if order == Order::BASE {
+                while next < end && self.mapped(next).order() == Order::BASE {
+                    next = next.add(Pages::new(1));
+                }
+            }
+            each(head, order, next.get() - frame.get());
             frame = next;
         }
     }
@@ -359,12 +373,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// Adds `n` references to the folio at `head`; its caller already holds one.
     pub(crate) fn add_references(&self, head: Frame, n: u64) {
-        loop {
-            let before = self.references(head);
-            assert!(before > 0, "{head:?} had no owner to share with");
-            if self.replace_references(head, before, before + n) {
-                return;
-            }
+        let mut before = 1; // most of the time there is one entry yet
+        while let Err(now) = self.replace_references(head, before, before + n) {
+            assert!(now > 0, "{head:?} had no owner to share with");
+            before = now;
         }
     }
 
@@ -386,10 +398,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let page = Identity::new(Kind::Anon, Order::BASE);
         for frame in (0..count).map(|nth| first.add(Pages::new(nth))) {
             match self.count_down(frame, page, References::of_entries(1)) {
-                Some(last) if last == page => {
-                    self.set_identity(frame, Identity::PLAIN);
-                    ended.push(frame);
-                }
+                Some(last) if last == page => ended.push(frame),
                 Some(last) => self.end_of(frame, last),
                 None => {}
             }
@@ -424,8 +433,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     fn count_down(&self, head: Frame, identity: Identity, dropped: References) -> Option<Identity> {
         let order = identity.order();
         let huge = identity.kind() == Kind::Huge;
+        let mut before = dropped; // most of the time nobody else has any
         loop {
-            let before = self.counts(head);
             let Some(left) = before.without(dropped) else {
                 panic!("{head:?} had {before:?}, {dropped:?} were dropped")
             };
@@ -433,10 +442,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             if !huge && left.entries() > 0 && left.entries() < order.pages().get() {
                 self.mark_partly_mapped(head, order);
             }
-            if !self.replace_references(head, before.word(), left.word()) {
-                continue;
+            match self.replace_references(head, before.word(), left.word()) {
+                Ok(_) => return (left == References::NONE).then(|| self.identity_of(head)),
+                Err(now) => before = References::from_word(now),
             }
-            return (left == References::NONE).then(|| self.identity_of(head));
         }
     }
 }

@@ -73,7 +73,7 @@ impl<M: Machine, P: Paging> Stock<'_, M, P> {
         let tally = clear(&unknown);
         if known {
             // It is being used from now on.
-            self.folios.forget(FrameRange::new(head, order.pages()).expect("a block is a range"));
+            self.folios.forget(FrameRange::block(head, order));
         }
         self.count_by(Event::ZeroedBytes, tally.cleared.get());
         self.count_clear(&tally);

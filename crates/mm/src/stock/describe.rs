@@ -287,8 +287,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.swap(word_at(self.array, head, link as u64), old, new).is_ok()
     }
     /// Replaces the count if it still is `old`.
-    pub(super) fn replace_references(&self, head: Frame, old: u64, new: u64) -> bool {
-        self.swap(word_at(self.array, head, 1), old, new).is_ok()
+    pub(super) fn replace_references(&self, head: Frame, old: u64, new: u64) -> Result<u64, u64> {
+        self.swap(word_at(self.array, head, 1), old, new)
     }
 
     /// Any word of a descriptor.

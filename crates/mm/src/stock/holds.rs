@@ -152,7 +152,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     ) -> Result<Frozen, Held<'s, 'm, M, P>> {
         let all = References::of_entries(entries).with(References::PIN);
         let none = References::NONE.word();
-        if entries == 0 || !self.replace_references(held.head(), all.word(), none) {
+        if entries == 0 || self.replace_references(held.head(), all.word(), none).is_err() {
             return Err(held);
         }
         let frozen = Frozen { head: held.head(), order: held.order, entries };
@@ -185,7 +185,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if !self.replace_identity(page, old, old.with(Flag::Locked)) {
             return false;
         }
-        let frozen = self.replace_references(page, one, References::NONE.word());
+        let frozen = self.replace_references(page, one, References::NONE.word()).is_ok();
         if !frozen {
             self.unflag(page, Flag::Locked);
         }
@@ -233,7 +233,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Takes back frames that were part of a frozen folio and that nothing maps.
     pub(crate) fn unlist(&self, first: Frame, order: Order) -> Claim {
-        let frames = FrameRange::new(first, order.pages()).expect("a piece lies in memory");
+        let frames = FrameRange::block(first, order);
         self.set_identities(first, frames.pages().get(), Identity::PLAIN);
         self.machine.owned(frames, Owner::Claimed);
         // SAFETY: a piece of a frozen folio that nothing maps, as the caller says.

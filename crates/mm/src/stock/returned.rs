@@ -40,7 +40,7 @@ impl Returned {
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Puts a huge page whose last reference went on the list.
     pub(super) fn hand_back(&self, head: Frame, order: Order) {
-        let frames = FrameRange::new(head, order.pages()).expect("a huge page lies in memory");
+        let frames = FrameRange::block(head, order);
         self.machine.owned(frames, Owner::Claimed);
         self.count(Event::HugeReturned);
         if self.returned.pages.push(self, head) == Before::Empty {

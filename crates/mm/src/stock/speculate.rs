@@ -162,7 +162,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 return None;
             }
             let after = before.with(References::PIN);
-            if self.replace_references(head, before.word(), after.word()) {
+            if self.replace_references(head, before.word(), after.word()).is_ok() {
                 return Some(Reference { stock: self, head });
             }
         }
