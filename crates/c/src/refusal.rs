@@ -205,7 +205,7 @@ fn faulted(outcome: &Outcome) -> Status {
         Outcome::Refused(why) => match why {
             NoAccess::NoSpace => Status::NoSpace,
             NoAccess::NoArea(_) => Status::NoArea,
-            NoAccess::NoRight(..) => Status::NoRight,
+            NoAccess::NoRight(..) | NoAccess::NotAdmitted(_) => Status::NoRight,
             NoAccess::Guard(_) => Status::Guard,
             NoAccess::Kernel(_) | NoAccess::Beyond(_) => Status::NotMapped,
             NoAccess::Broken(_) => Status::Broken,
@@ -325,6 +325,7 @@ fn fault(outcome: &Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             NoAccess::Kernel(va) => write!(f, "kernel memory was mapped at {va} and is gone"),
             NoAccess::Beyond(va) => write!(f, "the object that is mapped at {va} ends before"),
             NoAccess::Broken(va) => write!(f, "the page at {va} was reported broken"),
+            NoAccess::NotAdmitted(va) => write!(f, "the area at {va} waits for its owner"),
         },
         done => write!(f, "the access can be made again: {done:?}"),
     }

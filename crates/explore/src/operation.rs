@@ -17,7 +17,7 @@ use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Form};
 use foliant::object::ObjectRequest;
 use foliant::pool::{Budget, Folding};
-use foliant::space::{Advice, Edge, Flags, MapRequest, Move, Place, Refs, SpaceId, Watch};
+use foliant::space::{Advice, Area, Edge, Flags, MapRequest, Move, Place, Refs, SpaceId, Watch};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
 use foliant::table::{Attrs, Paging};
 use foliant::vmap::{Caller, FrameMapping, Request, Rights, VmapError};
@@ -27,6 +27,8 @@ use foliant_units::{Bytes, Frame, FrameRange, Level, Nanos, Order, Pa, Pages, Va
 
 /// Where nothing but a device is.
 const DEVICE: Pa = Pa::new(0xfe00_0000);
+/// The tag that `Retag` gives.
+const RETAGGED: u64 = 7;
 /// The kernel address that `MapKernel` maps.
 pub(crate) fn kernel_at<P: Paging>() -> Va {
     const AT: u64 = 0x7f_0000_0000;
@@ -52,7 +54,7 @@ operations! {
     Write,
     /// A fault that writes to a page where the page of zeros is mapped.
     WriteZero,
-    /// A fault that writes to a page where nothing is mapped.
+    /// A fault that writes to a page where nothing is mapped, if the area has no tag of another.
     WriteEmpty,
     /// A fault that reads a page that holds something.
     Read,
@@ -78,6 +80,8 @@ operations! {
     EndSecond,
     /// A fork.
     Fork,
+    /// A fork whose child has the areas, and of their pages none.
+    ForkBare,
     /// A space is made, and ends.
     Create,
     /// The CPU runs nothing, and then the space again.
@@ -496,7 +500,10 @@ impl<P: Paging> Scene<P> {
         match op {
             Op::Write => any(mm.fault(id, at(0), Access::Write)),
             Op::WriteZero => any(mm.fault(id, at(2), Access::Write)),
-            Op::WriteEmpty => any(mm.fault(id, at(3), Access::Write)),
+            Op::WriteEmpty => {
+                let is_as_made = |area: &Area| area.tag != RETAGGED;
+                any(mm.fault_where(id, at(3), Access::Write, &is_as_made));
+            }
             Op::Read => any(mm.fault(id, at(0), Access::Read)),
             Op::ReadEmpty => any(mm.fault(id, at(3), Access::Read)),
             Op::Load => see(0),
@@ -529,6 +536,11 @@ impl<P: Paging> Scene<P> {
             Op::EndSecond => self.end_child(1),
             Op::Fork => {
                 if let Ok(child) = mm.fork(id) {
+                    self.spaces.borrow_mut().push(child);
+                }
+            }
+            Op::ForkBare => {
+                if let Ok(child) = mm.fork_where(id, &|_| false) {
                     self.spaces.borrow_mut().push(child);
                 }
             }
@@ -569,7 +581,7 @@ impl<P: Paging> Scene<P> {
             Op::Unguard => advise(range(BASE, 2 * PAGE), Advice::GuardRemove),
             Op::Populate => advise(range(BASE, 32 * PAGE), Advice::PopulateWrite),
             Op::PopulateRead => advise(range(BASE, 32 * PAGE), Advice::PopulateRead),
-            Op::Retag => advise(half, Advice::Tag(7)),
+            Op::Retag => advise(half, Advice::Tag(RETAGGED)),
             Op::WantHuge => advise(whole, Advice::HugePage),
             Op::WantNone => advise(half, Advice::NoHugePage),
             Op::ForgetUse => any(mm.clear_refs(id, whole, Refs::Accessed)),

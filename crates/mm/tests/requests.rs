@@ -1,9 +1,11 @@
 //! Requests at the edge of what is granted: sizes, places, flags, and what a refusal says.
 
 use crate::common::*;
-use foliant::fault::Orders;
+use foliant::fault::{Orders, Refusal};
 use foliant::manager::UserMapError;
-use foliant::space::{Advice, Edge, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
+use foliant::space::{
+    Advice, Area, Edge, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId,
+};
 use foliant::split::MoveGrain;
 use foliant::vmap::{Request, Users};
 use foliant::{Access, Event, Outcome, Policy};
@@ -312,4 +314,83 @@ fn neighbours_and_room_are_what_a_walk_finds() {
     let whole = VaRange::new(page(0), page(9)).unwrap();
     assert_eq!(mm.areas_around(id, page(0)), [None; 3]);
     assert_eq!(mm.room(id, Bytes::new(PAGE), whole, Edge::High), None, "no space");
+}
+
+/// A caller that has something to do first for some areas: no page comes there by its faults, whose
+/// others go on as any. A hole is a hole, and rights are asked for behind that.
+#[test]
+fn a_fault_brings_nothing_where_its_caller_does_not_admit_the_area() {
+    let (_, mm, id, _over) = world();
+    area(mm, id, BASE, 8 * PAGE);
+    mm.advise(id, row(4, 4), Advice::Tag(7)).unwrap();
+    let admits = |area: &Area| area.tag == 7;
+    let touch =
+        |page: u64, access| mm.fault_where(id, Va::new(BASE + page * PAGE + 5), access, &admits);
+    let not = |page| Outcome::Refused(Refusal::NotAdmitted(Va::new(BASE + page * PAGE)));
+    assert_eq!([touch(0, Access::Write), touch(3, Access::Read)], [not(0), not(3)]);
+    assert_eq!(touch(1, Access::Execute), not(1), "whatever the access");
+    assert_eq!(touch(4, Access::Write), Outcome::Mapped(Order::BASE));
+    assert_eq!(touch(5, Access::Read), Outcome::ZeroPage(Order::BASE));
+    let page = Va::new(BASE + 5 * PAGE);
+    let no_right = Refusal::NoRight(page, Access::Execute);
+    assert_eq!(touch(5, Access::Execute), Outcome::Refused(no_right));
+    let hole = Refusal::NoArea(Va::new(BASE + 9 * PAGE));
+    assert_eq!(touch(9, Access::Write), Outcome::Refused(hole));
+    for page in 0..4 {
+        assert_eq!(mm.frame_at(id, Va::new(BASE + page * PAGE)), None);
+    }
+    assert_eq!(mm.total(Event::Fault), 3, "those that were admitted");
+    // What is there stays as it is.
+    mm.advise(id, row(4, 4), Advice::Tag(8)).unwrap();
+    assert_eq!(touch(4, Access::Write), not(4));
+    assert!(mm.frame_at(id, Va::new(BASE + 4 * PAGE)).is_some());
+}
+
+/// A second space of which a caller knows what it need not have: areas without what is there. What
+/// a leaf may reach over goes together, which areas with the same rights side by side are.
+#[test]
+fn a_fork_leaves_out_what_comes_again() {
+    let (sim, mm, id, _over) = world();
+    // Rights, whether it is shared, and whether the child has its pages.
+    let [read, write] = [Flags::READ, Flags::READ_WRITE];
+    let rows = [
+        (0, write, true, true),
+        (4, read, false, false),
+        (8, write, false, true), // beside one with its rights that is shared
+        (12, write, true, true),
+        (20, write, false, false),
+    ];
+    for (nth, (at, ..)) in rows.into_iter().enumerate() {
+        let place = Place::NoReplace(Va::new(BASE + at * PAGE));
+        let tagged = MapRequest { tag: nth as u64, ..request(place, 4 * PAGE, write) };
+        mm.map(id, &tagged).unwrap();
+        for page in at..at + 4 {
+            store(sim, mm, id, BASE + page * PAGE, 100 + page);
+        }
+    }
+    mm.protect(id, row(4, 4), read).unwrap();
+    let shares = |area: &Area| rows[area.tag as usize].2;
+    let child = mm.fork_where(id, &shares).unwrap();
+    for (nth, (at, rights, _, has)) in rows.into_iter().enumerate() {
+        let area = mm.area(child, Va::new(BASE + at * PAGE)).unwrap();
+        assert_eq!((area.range, area.flags, area.tag), (row(at, 4), rights, nth as u64));
+        for page in at..at + 4 {
+            let frame = mm.frame_at(child, Va::new(BASE + page * PAGE));
+            assert_eq!(frame.is_some(), has, "page {page}");
+        }
+    }
+    // Neither sees what the other one writes, and what was left out is empty.
+    for page in [0, 8, 12, 20] {
+        store(sim, mm, id, BASE + page * PAGE, 7);
+    }
+    mm.switch(Some(child)).unwrap();
+    for page in [0, 8, 12] {
+        assert_eq!(load(sim, mm, child, BASE + page * PAGE), 100 + page);
+    }
+    assert_eq!(load(sim, mm, child, BASE + 20 * PAGE), 0);
+    store(sim, mm, child, BASE + PAGE, 9);
+    mm.switch(Some(id)).unwrap();
+    assert_eq!(load(sim, mm, id, BASE + PAGE), 101);
+    mm.switch(None).unwrap();
+    mm.end(child).unwrap();
 }

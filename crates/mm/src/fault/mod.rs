@@ -163,22 +163,29 @@ pub enum Refusal {
     Kernel(Va),
     /// The page there was to be copied, and its memory was reported broken: it is not read.
     Broken(Va),
+    /// The caller does not admit the area ([`Manager::fault_where`](crate::Manager::fault_where)).
+    NotAdmitted(Va),
 }
 
 /// What is accessed.
 #[derive(Clone, Copy)]
-pub(crate) struct Demand {
+pub(crate) struct Demand<'d> {
     /// The address.
     pub(crate) va: Va,
     pub(crate) access: Access,
     /// Up to where pages may come with the one that is accessed (E8).
     pub(crate) end: Va,
+    /// Which areas the caller admits, if not all.
+    pub(crate) admits: Option<&'d Admits<'d>>,
 }
 
-impl Demand {
+/// Says of an area whether a fault may bring a page there.
+pub(crate) type Admits<'a> = dyn Fn(&Area) -> bool + 'a;
+
+impl<'d> Demand<'d> {
     /// For a page by itself.
-    pub(crate) fn page(va: Va, access: Access) -> Demand {
-        Demand { va, access, end: va }
+    pub(crate) fn page(va: Va, access: Access) -> Demand<'d> {
+        Demand { va, access, end: va, admits: None }
     }
 }
 
@@ -193,6 +200,7 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     pub(crate) va: Va,
     pub(crate) access: Access,
     end: Va,
+    admits: Option<&'f Admits<'f>>,
     /// What is done where no block is free.
     defrag: DefragSeen,
     /// What the face took for this fault.
@@ -281,13 +289,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         stock: &'f Stock<'m, M, P>,
         space: &'f Space,
         switches: &Switches,
-        Demand { va, access, end }: Demand,
+        Demand { va, access, end, admits }: Demand<'f>,
         offers: &'f Offers,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
         let (switches, defrag) = (switches.snapshot(), switches.defrag_seen()); // E2
         let view = SeenTables::new(stock, space);
-        Fault { stock, space, view, switches, va, access, end, defrag, offers }
+        Fault { stock, space, view, switches, va, access, end, admits, defrag, offers }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.
@@ -297,6 +305,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             let Some(area) = self.view.area(self.va) else {
                 return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
             };
+            if self.admits.is_some_and(|admits| !admits(&area)) {
+                return Ok(Outcome::Refused(Refusal::NotAdmitted(self.va)));
+            }
             if !grants(area.flags, self.access) {
                 return Ok(Outcome::Refused(Refusal::NoRight(self.va, self.access)));
             }

@@ -207,8 +207,18 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// A second space with the same areas and pages; a page is copied when either side writes it.
     pub fn fork(&self, id: SpaceId) -> Result<SpaceId, SpaceError> {
+        self.fork_where(id, &|_| true)
+    }
+    /// The same, for a caller that knows of some areas that what is present there comes again by a
+    /// fault: those for which `shares` says no may be empty in the second space.
+    pub fn fork_where(
+        &self,
+        id: SpaceId,
+        shares: &dyn Fn(&Area) -> bool,
+    ) -> Result<SpaceId, SpaceError> {
         let parent = id.pin(&self.stock).ok_or(SpaceError::NoSpace)?;
-        let done = space::fork(&self.stock, &parent, self.stamp(), &mut Steps::at_the_face());
+        let steps = &mut Steps::at_the_face();
+        let done = space::fork(&self.stock, &parent, self.stamp(), shares, steps);
         self.collect(); // a child that was only half made gave pages back
         done.map_err(|error| match error {
             RangeError::OverLimit(limit) => SpaceError::OverLimit(limit),
@@ -319,7 +329,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let (mut va, mut outside) = (range.start(), Outside::at_the_face());
         while va < range.end() {
             outside.yield_now(self.stock.machine);
-            let outcome = self.resolve(id, Demand { va, access, end: range.end() });
+            let outcome = self.resolve(id, Demand { end: range.end(), ..Demand::page(va, access) });
             va = match outcome {
                 Outcome::OverLimit => return Err(self.over_limit(id)),
                 Outcome::OutOfMemory | Outcome::NoHugePage(_) => return Err(RangeError::NoMemory),
@@ -351,9 +361,27 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.count(Event::Fault);
         self.resolve(id, Demand::page(va, access))
     }
+    /// The same for a caller that has something to do first for some areas: where `admits` says no
+    /// to the one that contains `va`, the access is refused as [`Refusal::NotAdmitted`] and nothing
+    /// comes. It is asked of the area that the page would come by, in a reader's section: it waits
+    /// for nobody. An access without an area, or one that is not admitted, is not counted as a
+    /// fault: it may be made again.
+    pub fn fault_where(
+        &self,
+        id: SpaceId,
+        va: Va,
+        access: Access,
+        admits: &dyn Fn(&Area) -> bool,
+    ) -> Outcome {
+        let outcome = self.resolve(id, Demand { admits: Some(admits), ..Demand::page(va, access) });
+        if !matches!(outcome, Outcome::Refused(Refusal::NoArea(_) | Refusal::NotAdmitted(_))) {
+            self.stock.count(Event::Fault);
+        }
+        outcome
+    }
 
     #[inline]
-    fn resolve(&self, id: SpaceId, demand: Demand) -> Outcome {
+    fn resolve(&self, id: SpaceId, demand: Demand<'_>) -> Outcome {
         match self.resolve_once(id, demand) {
             Outcome::Refused(Refusal::NoArea(va)) => self.resolve_grown(id, demand, va),
             outcome => outcome,
@@ -362,7 +390,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// The same where no area was found: behind the writer there may be one (fault::E9).
     #[cold]
     #[inline(never)]
-    fn resolve_grown(&self, id: SpaceId, demand: Demand, va: Va) -> Outcome {
+    fn resolve_grown(&self, id: SpaceId, demand: Demand<'_>, va: Va) -> Outcome {
         let mut outcome = Outcome::Refused(Refusal::NoArea(va));
         while let Outcome::Refused(Refusal::NoArea(_)) = outcome
             && self.grow(id, demand.va).is_some()
@@ -373,7 +401,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     #[inline]
-    fn resolve_once(&self, id: SpaceId, demand: Demand) -> Outcome {
+    fn resolve_once(&self, id: SpaceId, demand: Demand<'_>) -> Outcome {
         let mut outside = Outside::at_the_face();
         let outcome = match self.look(id, demand, &mut outside) {
             Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => {
@@ -393,7 +421,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// others for it, and it looks again then.
     #[cold]
     #[inline(never)]
-    fn look_once_more(&self, id: SpaceId, demand: Demand, outside: &mut Outside) -> Outcome {
+    fn look_once_more(&self, id: SpaceId, demand: Demand<'_>, outside: &mut Outside) -> Outcome {
         let mut others = Others::Had;
         loop {
             let _looking = self.stock.last_look(outside);
@@ -416,7 +444,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Runs a fault to its end. It has nothing in hand then.
     #[inline]
-    pub(super) fn look(&self, id: SpaceId, demand: Demand, outside: &mut Outside) -> Outcome {
+    pub(super) fn look(&self, id: SpaceId, demand: Demand<'_>, outside: &mut Outside) -> Outcome {
         let offers = Offers::default();
         match self.attempt(id, demand, &offers, outside) {
             Ok(outcome) if outcome != Outcome::OutOfMemory && offers.are_untouched() => outcome,
@@ -432,7 +460,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn go_on(
         &self,
         id: SpaceId,
-        demand: Demand,
+        demand: Demand<'_>,
         offers: &Offers,
         outside: &mut Outside,
         got: Result<Outcome, Need>,
@@ -455,7 +483,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn attempt(
         &self,
         id: SpaceId,
-        demand: Demand,
+        demand: Demand<'_>,
         offers: &Offers,
         outside: &mut Outside,
     ) -> Result<Outcome, Need> {

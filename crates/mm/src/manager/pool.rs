@@ -94,7 +94,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub(super) fn take_from_others(
         &self,
         id: SpaceId,
-        demand: Demand,
+        demand: Demand<'_>,
         order: Order,
         outside: &mut Outside,
     ) -> Others {

@@ -29,13 +29,15 @@ use core::cell::Cell;
 use foliant_machine::{Machine, Owner, Replace};
 use foliant_units::{Frame, Level, Order, Pa, Pages, Va, VaRange};
 
-/// Copies `parent` into a new space named by `stamp`. Without memory the half-made child is ended
+/// Copies `parent` into a new space named by `stamp`; where `shares` says no to all areas that a
+/// leaf may reach over, the child has the areas alone. Without memory the half-made child is ended
 /// again; the parent's pages may then be write-protected, which costs a fault each and changes
 /// nothing else.
 pub(crate) fn fork<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     parent: &Space,
     stamp: u32,
+    shares: &dyn Fn(&Area) -> bool,
     steps: &mut Steps,
 ) -> Result<SpaceId, RangeError> {
     let _writer = parent.writer.lock(stock.machine, steps.outside());
@@ -43,7 +45,7 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     let child: &Space = record(stock.machine, id.frame().pa());
     child.thp_off.store(parent.thp_off.load(Ordering::Relaxed), Ordering::Relaxed);
     let (from, to) = (parent.tables(stock), child.tables(stock));
-    let fork = Fork { stock, parent, child, from, to, cost: Cell::new(Cost::Nothing) };
+    let fork = Fork { stock, parent, child, from, to, shares, cost: Cell::new(Cost::Nothing) };
     match fork.run(steps) {
         Ok(()) => Ok(id),
         Err(error) => match end(stock, id, steps) {
@@ -61,6 +63,7 @@ struct Fork<'f, 'm, M: Machine, P: Paging> {
     child: &'f Space,
     from: Tables<'m, M, P>,
     to: Tables<'m, M, P>,
+    shares: &'f dyn Fn(&Area) -> bool,
     /// What the leaf that was looked at last costs the child.
     cost: Cell<Cost>,
 }
@@ -113,15 +116,25 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
             steps.take_flushed(gather, machine, 1);
         }
         // Areas side by side are gone over together, for a large leaf may reach over those that
-        // advice has cut.
+        // advice has cut; not over two with different rights.
         // What is in an area of a shared object is the object's: the child faults for it.
         let has_own = |area: &Area| copied(area) && !area.flags.has(Flags::SHARED);
         let mut areas = self.parent.areas.overlapping(machine, all).filter(has_own).peekable();
         while let Some(area) = areas.next() {
-            let mut end = area.range.end();
-            while let Some(next) = areas.next_if(|next| next.range.start() == end) {
-                end = next.range.end();
+            let rights = |area: &Area| area.flags.and(Flags::RIGHTS);
+            let (mut last, mut shares) = (area, (self.shares)(&area));
+            let goes_on = |last: &Area, next: &Area, shares| {
+                let is_like = rights(next) == rights(last) || shares && (self.shares)(next);
+                next.range.start() == last.range.end() && is_like
+            };
+            while let Some(next) = areas.next_if(|next| goes_on(&last, next, shares)) {
+                shares |= (self.shares)(&next);
+                last = next;
             }
+            if !shares {
+                continue;
+            }
+            let end = last.range.end();
             self.share(gather, steps, VaRange::new(area.range.start(), end).expect("areas"))?;
         }
         Ok(())
