@@ -6,6 +6,7 @@ use crate::process::Process;
 use crate::told::{self, Told};
 use crate::vma::{Family, Marks, Vma};
 use foliant::fault::{ProcessSwitch, Refusal};
+use foliant::space::Area;
 use foliant::table::{Attrs, Entry, Found, Paging, SoftKind};
 use foliant::{Access, Outcome};
 use foliant_machine::Machine;
@@ -46,11 +47,11 @@ pub enum Fault {
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Handles an access that the processor refused, beside others of the process.
     pub fn fault(&self, addr: u64, access: Access) -> Fault {
-        let va = Va::new(addr);
-        match self.mm.area(self.space, va).map(|area| Vma::of(&area)) {
-            None if self.growing(addr).is_some() => Fault::Alone,
-            Some(vma) if self.may_found(&vma, access) => Fault::Alone,
-            _ => self.answer(addr, access, self.mm.fault(self.space, va, access)),
+        let admits = |area: &Area| !self.may_found(&Vma::of(area), access);
+        match self.mm.fault_where(self.space, Va::new(addr), access, &admits) {
+            Outcome::Refused(Refusal::NotAdmitted(_)) => Fault::Alone,
+            Outcome::Refused(Refusal::NoArea(_)) if self.growing(addr).is_some() => Fault::Alone,
+            outcome => self.answer(addr, access, outcome),
         }
     }
     /// Whether the access may be the first that gives a vma a page of its own.
@@ -152,11 +153,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
         let more = range(addr & !(PAGE - 1), vma.start());
         // What it grows down to is another, however equal.
-        let tag = self.coloured(range(more.start().get(), vma.end()), vma.flags, vma.tag);
+        let tag = self.coloured(&self.ground(more.start().get(), vma.end()), vma.flags, vma.tag);
         if tag != vma.tag {
             self.retag(vma.range, vma.flags, tag).ok()?;
         }
-        self.put_as(more, vma.flags, tag).ok()?;
+        self.put_as(&self.ground(more.start().get(), more.end().get()), vma.flags, tag).ok()?;
         self.vma(addr)
     }
 

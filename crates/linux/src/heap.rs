@@ -1,6 +1,6 @@
 //! `brk`.
 
-use crate::pages::{PAGE, page_align, range};
+use crate::pages::{PAGE, page_align};
 use crate::place::gap_end;
 use crate::process::Process;
 use crate::vma::{Marks, Tag};
@@ -48,7 +48,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return None;
         }
         let tag = Tag { marks: self.future.with(Marks::ACCOUNTED), ..Tag::default() };
-        self.put_beside(range(old, new), Flags::READ_WRITE, tag).ok()?;
+        self.put_beside(&self.ground(old, new), Flags::READ_WRITE, tag).ok()?;
         if self.future.has(Marks::LOCKED) {
             self.bring_what_can(old, new);
         }

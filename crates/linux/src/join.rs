@@ -23,10 +23,11 @@
 //! **Not here**: which properties there are (`vma`).
 
 use crate::errno::Errno;
+use crate::ground::Ground;
 use crate::pages::range;
 use crate::process::Process;
 use crate::vma::{Colour, Family, Marks, Moved, Tag, Vma};
-use foliant::space::Flags;
+use foliant::space::{Advice, Flags};
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::VaRange;
@@ -87,18 +88,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
 
     /// The tag with a colour by which a range is told from its neighbours.
-    pub(crate) fn coloured(&self, at: VaRange, flags: Flags, tag: Tag) -> Tag {
-        let (start, end) = (at.start().get(), at.end().get());
-        let [below, found, _] = self.parts_around(start);
-        let below = match found {
-            Some(found) if found.start() < start => Some(found),
-            _ => below.filter(|below| below.end() == start),
-        };
-        let above = match found {
-            Some(found) if found.start() < end => self.part_of_vma(end),
-            above => above.filter(|above| above.start() == end),
-        };
-        let near = [below, above];
+    pub(crate) fn coloured(&self, ground: &Ground, flags: Flags, tag: Tag) -> Tag {
+        let near = ground.beside();
         let is_apart = |tag: &Tag| {
             let differs = |vma: &Option<Vma>| vma.is_none_or(|v| (v.flags, v.tag) != (flags, *tag));
             near.iter().all(differs)
@@ -123,8 +114,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let Some(vma) = self.vma(addr).filter(|vma| vma.tag.family == Family(0)) else {
             return Ok(());
         };
-        let upper = self.part_of_vma(vma.end());
-        let lower = vma.start().checked_sub(1).and_then(|below| self.part_of_vma(below));
+        let ground = self.ground(vma.start(), vma.end());
+        let [lower, upper] = ground.beside();
         let lends = |near: Vma| {
             let family = near.tag.family;
             let suits = family != Family(0) && !self.families.is_inherited(family);
@@ -135,7 +126,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Some(family) => family,
             None => self.families.found(),
         };
-        self.retag(vma.range, vma.flags, Tag { family, ..vma.tag })
+        let tag = self.coloured(&ground, vma.flags, Tag { family, ..vma.tag });
+        self.mm.advise(self.space, vma.range, Advice::Tag(tag.word()))?;
+        self.recount();
+        Ok(())
     }
 
     /// The tag of what a vma has at an address, once that is at another, where it is new. What was

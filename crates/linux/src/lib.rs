@@ -90,6 +90,7 @@ mod errno;
 mod family;
 mod fcntl;
 mod file;
+mod ground;
 mod heap;
 mod join;
 mod khugepaged;

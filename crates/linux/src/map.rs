@@ -4,7 +4,8 @@ use crate::advise::populated;
 use crate::errno::Errno;
 use crate::fcntl::ANY_WRITE;
 use crate::file::{LENGTH_MAX, MemoryFile};
-use crate::pages::{PAGE, huge, is_aligned, of_pool, page_align, range};
+use crate::ground::Ground;
+use crate::pages::{PAGE, huge, is_aligned, of_pool, page_align};
 use crate::place::{HasFile, Wanted};
 use crate::process::Process;
 use crate::vma::{Marks, Tag, Vma, rights};
@@ -125,9 +126,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             new.flags = new.flags.at_most(file.rights());
         }
         self.may_lock(new.marks, bytes)?;
-        self.letting_go(at, at + bytes, |process| {
-            process.map_at(range(at, at + bytes), new, source)
-        })?;
+        let ground = self.ground(at, at + bytes);
+        self.letting_go(&ground, |process| process.map_at(&ground, new, source))?;
         let is_locked = self.future.with(marks_of(flags)).has(Marks::LOCKED);
         if is_locked || flags & (MAP_POPULATE | MAP_NONBLOCK) == MAP_POPULATE {
             self.bring_what_can(at, at + bytes);
@@ -165,14 +165,14 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Puts new memory in place of whatever is there.
     fn map_at(
         &mut self,
-        at: VaRange,
+        ground: &Ground,
         new: New,
         source: Source<'_, MemoryFile<'a, 'm, M, P>>,
     ) -> Result<(), Errno> {
-        let (start, end) = (at.start().get(), at.end().get());
-        let pages = at.pages().get();
-        self.may_go(start, end)?;
-        let freed = self.bytes_in(start, end, |_| true) / PAGE;
+        let (start, end) = (ground.start(), ground.end());
+        let pages = ground.range.pages().get();
+        self.may_go(ground)?;
+        let freed = self.pages_on(ground);
         let is_data = new.flags.has(Flags::WRITE)
             && !new.flags.has(Flags::SHARED)
             && !new.marks.has(Marks::GROWS_DOWN);
@@ -196,7 +196,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                     && !self.may_promise(pages) =>
             {
                 // Linux makes the file when what lay there is gone.
-                self.take_out(start, end)?;
+                self.take_out(ground)?;
                 return Err(Errno::NOMEM);
             }
             Source::Zeros => {
@@ -204,23 +204,15 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 tag.moved = self.views.number(&file, 0, start)?;
             }
         }
-        let is_own = matches!(source, Source::Own) && new.page == PAGE;
-        let done = match is_own {
-            true => self.put_beside(at, new.flags, tag),
-            false => self.put_long(at, &new, tag, source),
-        };
-        if let Err(why) = done {
+        if let Err(why) = self.put_long(ground, &new, tag, source) {
             if new.page > PAGE {
                 // Linux asks for the pool's pages when what lay there is gone.
-                self.take_out(start, end)?;
+                self.take_out(&self.ground(start, end))?;
             }
             if new.flags.has(Flags::OBJECT) {
                 self.forget_views();
             }
             return Err(why);
-        }
-        if !is_own {
-            self.join(start, end);
         }
         Ok(())
     }
@@ -229,21 +221,21 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// written.
     fn put_long(
         &mut self,
-        at: VaRange,
+        ground: &Ground,
         new: &New,
         tag: Tag,
         source: Source<'_, MemoryFile<'a, 'm, M, P>>,
     ) -> Result<(), Errno> {
         let (file, offset) = match source {
             Source::File(file, at) if new.page > PAGE && new.flags.has(Flags::WRITE) => (file, at),
-            _ => return self.put(at, new.flags, tag),
+            _ => return self.put_beside(ground, new.flags, tag),
         };
-        let (was, end) = (file.bytes(), offset + at.bytes().get());
+        let (was, end) = (file.bytes(), offset + ground.range.bytes().get());
         if end <= was || !end.is_multiple_of(new.page) {
-            return self.put(at, new.flags, tag);
+            return self.put_beside(ground, new.flags, tag);
         }
         file.resize(end)?;
-        self.put(at, new.flags, tag).or_else(|why| {
+        self.put_beside(ground, new.flags, tag).or_else(|why| {
             file.resize(was)?;
             Err(why)
         })

@@ -2,6 +2,7 @@
 
 use crate::errno::Errno;
 use crate::family::Families;
+use crate::ground::Ground;
 use crate::pages::{PAGE, range};
 use crate::size::Size;
 use crate::told::Handler;
@@ -126,7 +127,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// A second process with the same memory. What is shared stays shared; each page of the rest is
     /// copied when either of them writes it.
     pub fn fork(&mut self) -> Result<Process<'a, 'm, M, P>, Errno> {
-        let space = self.mm.fork(self.space)?;
+        // What was never written is not copied: zeros, and pages of a file, come by themselves.
+        let space = self.mm.fork_where(self.space, &|area| Vma::of(area).is_copied())?;
         let mut child = Process {
             heap_end: self.heap_end,
             families: self.families.clone(),
@@ -157,14 +159,12 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let vmas: Vec<Vma> = self.vmas().collect();
         for vma in vmas {
             if vma.tag.marks.has(Marks::DONT_FORK) {
-                self.take_out(vma.start(), vma.end())?;
+                self.take_out(&self.ground(vma.start(), vma.end()))?;
                 continue;
             }
             let is_guarded = vma.tag.marks.has(Marks::GUARDED);
-            let has_own = vma.tag.family != Family::default() || is_guarded;
-            let is_wiped = vma.tag.marks.has(Marks::WIPE_ON_FORK);
-            if (is_wiped || !has_own) && self.has_leaves(vma.range) {
-                // What was never written is not copied: zeros come by themselves.
+            if !vma.is_copied() && self.has_leaves(vma.range) {
+                // A leaf may have come with those of a neighbour.
                 self.mm.advise(self.space, vma.range, Advice::DontNeed)?;
                 if !vma.is_huge() {
                     self.mm.advise(self.space, vma.range, Advice::GuardRemove)?;
@@ -317,37 +317,41 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         at >= end
     }
 
-    /// Puts an area of no file in, which is one with its neighbours where Linux makes one of them.
-    pub(crate) fn put_beside(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
-        let (start, end) = (at.start().get(), at.end().get());
-        let [below, found, _] = self.parts_around(start);
-        let new = Vma { range: at, flags, tag };
-        let lower = below.filter(|lower| lower.end() == start && self.would_join(lower, &new));
-        let is_free = found.is_none_or(|found| found.start() >= end);
-        let upper = found.filter(|upper| upper.start() == end && self.would_join(&new, upper));
+    /// Puts an area in, which is one with its neighbours where Linux makes one of them.
+    pub(crate) fn put_beside(
+        &mut self,
+        ground: &Ground,
+        flags: Flags,
+        tag: Tag,
+    ) -> Result<(), Errno> {
+        let new = Vma { range: ground.range, flags, tag };
+        let lower = ground.below.filter(|lower| self.would_join(lower, &new));
+        let upper = ground.above.filter(|upper| self.would_join(&new, upper));
         // What becomes of the two, where it is what the one is already.
         let near = match (lower, upper) {
-            (Some(near), None) | (None, Some(near)) if is_free => Some(near.tag),
+            (Some(near), None) | (None, Some(near)) if ground.is_free() => Some(near.tag),
             _ => None,
         };
         match near.filter(|near| near.marks.joined(tag.marks) == near.marks) {
-            Some(near) => self.put_as(at, flags, near),
+            Some(near) => self.put_as(ground, flags, near),
             None => {
-                self.put(at, flags, tag)?;
-                self.join(start, end);
+                self.put(ground, flags, tag)?;
+                if lower.is_some() || upper.is_some() {
+                    self.join(ground.start(), ground.end());
+                }
                 Ok(())
             }
         }
     }
     /// Puts an area in, apart from its neighbours.
-    pub(crate) fn put(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
-        let tag = self.coloured(at, flags, tag);
-        self.put_as(at, flags, tag)
+    pub(crate) fn put(&mut self, ground: &Ground, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        let tag = self.coloured(ground, flags, tag);
+        self.put_as(ground, flags, tag)
     }
     /// Puts an area in that is one with its neighbours where they are equal. It maps the file of
     /// the view that its tag names, if its flags say that it maps one.
-    pub(crate) fn put_as(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
-        let replaced = self.leaving(at.start().get(), at.end().get());
+    pub(crate) fn put_as(&mut self, ground: &Ground, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        let (at, replaced) = (ground.range, self.leaving(ground));
         let page = self.view(&Vma { range: at, flags, tag }).map(|v| v.page(at.start().get()));
         let (place, bytes, tag) = (Place::Fixed(at.start()), at.bytes(), tag.word());
         // The size of an object's pages is the object's.
@@ -375,23 +379,24 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(())
     }
     fn set_tag(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
-        let tag = self.coloured(at, flags, tag);
+        let ground = self.ground(at.start().get(), at.end().get());
+        let tag = self.coloured(&ground, flags, tag);
         Ok(self.mm.advise(self.space, at, Advice::Tag(tag.word()))?)
     }
     /// Takes out what lies in a range.
-    pub(crate) fn take_out(&mut self, start: u64, end: u64) -> Result<(), Errno> {
-        let gone = self.leaving(start, end);
-        self.letting_go(start, end, |process| {
-            process.mm.unmap(process.space, range(start, end)).map_err(Errno::from)
+    pub(crate) fn take_out(&mut self, ground: &Ground) -> Result<(), Errno> {
+        let gone = self.leaving(ground);
+        self.letting_go(ground, |process| {
+            process.mm.unmap(process.space, ground.range).map_err(Errno::from)
         })?;
         self.size.note(0, gone);
         self.recount();
         Ok(())
     }
     /// Pages of areas in a range that may go: what is resident is noted before.
-    fn leaving(&mut self, start: u64, end: u64) -> u64 {
+    fn leaving(&mut self, ground: &Ground) -> u64 {
         self.size.note_resident(self.resident());
-        self.bytes_in(start, end, |_| true) / PAGE
+        self.pages_on(ground)
     }
 
     /// Pages of all its areas.

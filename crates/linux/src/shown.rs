@@ -3,6 +3,7 @@
 //! **Not here**: what a view is (`view`), and how an area comes to be (`map`).
 
 use crate::errno::Errno;
+use crate::ground::Ground;
 use crate::pages::range;
 use crate::process::Process;
 use crate::view::View;
@@ -23,12 +24,12 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Does what takes areas of a range away, and lets go of files that are mapped no longer.
     pub(crate) fn letting_go<R>(
         &mut self,
-        start: u64,
-        end: u64,
+        ground: &Ground,
         work: impl FnOnce(&mut Self) -> R,
     ) -> R {
+        let start = ground.start();
         let views = |part: Vma| part.is_of_file().then_some(part.tag.moved);
-        let mut gone: BTreeSet<Moved> = self.parts_in(start, end).filter_map(views).collect();
+        let mut gone: BTreeSet<Moved> = self.parts_on(ground).filter_map(views).collect();
         let done = work(self);
         // What is left of a view lies near most of the time.
         let mut left = self.parts_from(start).chain(self.parts_in(0, start)).filter_map(views);

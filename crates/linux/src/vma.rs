@@ -154,6 +154,12 @@ impl Vma {
     pub(crate) fn is_like(&self, other: &Vma) -> bool {
         (self.flags, self.tag) == (other.flags, other.tag)
     }
+    /// Whether a child gets a copy of what is there: it was written, or guards are in it.
+    pub(crate) fn is_copied(&self) -> bool {
+        let marks = self.tag.marks;
+        let has_own = self.tag.family != Family::default() || marks.has(Marks::GUARDED);
+        has_own && !marks.has_any(Marks::WIPE_ON_FORK.with(Marks::DONT_FORK))
+    }
     /// Its first address.
     pub fn start(&self) -> u64 {
         self.range.start().get()
