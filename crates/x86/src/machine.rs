@@ -31,7 +31,7 @@ pub trait Host: Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'k> {
     /// Where physical address 0 appears: all memory given to Foliant is mapped from here on,
-    /// writable, in every root.
+    /// writable, in every root, and none of it at address 0.
     pub direct_map: Va,
     /// The interrupt vector of requests. Its handler calls [`X86::serve`] and signals the end of
     /// interrupt.

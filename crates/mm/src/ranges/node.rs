@@ -65,14 +65,21 @@ impl<'m, T: Ranged> Node<'m, T> {
         words[LINK].store(0, Ordering::Relaxed);
         Node::new(lot, words)
     }
+    /// Entries of a leaf, and of an inner node.
+    const MAX: [usize; 2] = [(WORDS - FIRST) / (KEPT + T::WORDS), (WORDS - FIRST) / KEPT];
+
     const fn columns(&self) -> usize {
         match self.rank {
             Rank::Leaf => KEPT + T::WORDS,
             Rank::Inner => KEPT,
         }
     }
+    #[inline]
     pub(super) const fn max(&self) -> usize {
-        (WORDS - FIRST) / self.columns()
+        match self.rank {
+            Rank::Leaf => const { Self::MAX[0] },
+            Rank::Inner => const { Self::MAX[1] },
+        }
     }
     /// How many entries it has: never more than fit, whatever a reader that raced with a writer
     /// finds.
@@ -153,8 +160,12 @@ impl<'m, T: Ranged> Node<'m, T> {
     /// reads again.
     #[inline]
     pub(super) fn range(&self, i: usize) -> Option<T> {
-        let range = VaRange::new(Va::new(self.start(i)), Va::new(self.get(ENDS, i)))?;
-        Some(T::read(range, |n| self.get(KEPT + n, i)))
+        debug_assert!(self.rank == Rank::Leaf, "children are no ranges");
+        let max = const { Self::MAX[0] };
+        assert!(i < max, "a range of the leaf");
+        let get = |column: usize| self.words[FIRST + column * max + i].load(Ordering::Relaxed);
+        let range = VaRange::new(Va::new(get(STARTS)), Va::new(get(ENDS)))?;
+        Some(T::read(range, |n| get(KEPT + n)))
     }
     /// Writes all of range `i` but its gap.
     pub(super) fn set_range(&self, i: usize, new: &T) {

@@ -69,7 +69,11 @@ impl<'s, 'm, M: Machine, P: Paging> Ended<'s, 'm, M, P> {
         self.stock.set_identities(self.first, count, Identity::PLAIN);
         self.stock.uncount_size_by(Order::BASE, SizeEvent::NrAnon, count);
         machine.owned(frames, Owner::Free);
-        if let Err(misuse) = folios.free_each(frames) {
+        let done = match count {
+            1 => folios.free(machine.me(), self.first, Order::BASE),
+            _ => folios.free_each(frames),
+        };
+        if let Err(misuse) = done {
             panic!("a page that ended is a block of its own (claim::I1): {misuse}");
         }
     }

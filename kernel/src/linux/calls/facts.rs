@@ -5,7 +5,7 @@ use super::super::thread::Thread;
 use super::super::{clock, mounts, user, world};
 use super::Answer;
 use super::paths::{HERE, changing, walk};
-use crate::memory::manager;
+use crate::memory::{managed, manager};
 use alloc::sync::Arc;
 use foliant_files::{Facts, NodeId, Time};
 use foliant_linux::Errno;
@@ -99,7 +99,7 @@ fn put_statfs(node: NodeId, at: u64) -> Answer {
         pool.filter(|_| told.page > BLOCK).and_then(|order| manager().pools().counters(order).ok());
     let (all, free) = match counters {
         Some(pool) => (pool.nr_hugepages, pool.free_hugepages - pool.resv_hugepages),
-        None => (manager().memory().managed.get(), manager().memory().free.get()),
+        None => (managed().get(), manager().memory().free.get()),
     };
     let mut out: statfs = user::zeros();
     out.f_type = told.magic.into();

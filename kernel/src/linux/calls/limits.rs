@@ -4,7 +4,7 @@ use super::super::process::{self, Member, Process};
 use super::super::thread::Thread;
 use super::super::user;
 use super::Answer;
-use crate::memory::manager;
+use crate::memory::managed;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EINVAL, ESRCH};
@@ -24,7 +24,7 @@ fn set(process: &Process, number: u64, to: rlimit64) -> Answer {
     process.limits.set(number, to)?;
     process.descriptors.lock().most = process.limits.now(RLIMIT_NOFILE) as usize;
     if let Some(memory) = process.memory() {
-        let limits = process.limits.of_memory(manager().memory().managed);
+        let limits = process.limits.of_memory(managed());
         memory.with_alone(|memory| memory.set_limits(limits));
     }
     Ok(0)
