@@ -153,11 +153,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
         let more = range(addr & !(PAGE - 1), vma.start());
         // What it grows down to is another, however equal.
-        let tag = self.coloured(&self.ground(more.start().get(), vma.end()), vma.flags, vma.tag);
+        let tag = self.coloured(&self.situation(more.start().get(), vma.end()), vma.flags, vma.tag);
         if tag != vma.tag {
             self.retag(vma.range, vma.flags, tag).ok()?;
         }
-        self.put_as(&self.ground(more.start().get(), more.end().get()), vma.flags, tag).ok()?;
+        self.put_as(&self.situation(more.start().get(), more.end().get()), vma.flags, tag).ok()?;
         self.vma(addr)
     }
 

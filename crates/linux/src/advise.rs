@@ -216,8 +216,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return Ok(());
         }
         self.cut_leaves(vma, part)?;
-        let ground = self.ground(part.start().get(), part.end().get());
-        let tag = self.coloured(&ground, flags, vma.tag);
+        let situation = self.situation(part.start().get(), part.end().get());
+        let tag = self.coloured(&situation, flags, vma.tag);
         self.mm.advise(self.space, part, advice)?;
         if tag != vma.tag {
             self.mm.advise(self.space, part, Advice::Tag(tag.word()))?;

@@ -48,7 +48,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return None;
         }
         let tag = Tag { marks: self.future.with(Marks::ACCOUNTED), ..Tag::default() };
-        self.put_beside(&self.ground(old, new), Flags::READ_WRITE, tag).ok()?;
+        self.put_beside(&self.situation(old, new), Flags::READ_WRITE, tag).ok()?;
         if self.future.has(Marks::LOCKED) {
             self.bring_what_can(old, new);
         }

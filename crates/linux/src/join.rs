@@ -23,9 +23,9 @@
 //! **Not here**: which properties there are (`vma`).
 
 use crate::errno::Errno;
-use crate::ground::Ground;
 use crate::pages::range;
 use crate::process::Process;
+use crate::situation::Situation;
 use crate::vma::{Colour, Family, Marks, Moved, Tag, Vma};
 use foliant::space::{Advice, Flags};
 use foliant::table::Paging;
@@ -88,8 +88,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
 
     /// The tag with a colour by which a range is told from its neighbours.
-    pub(crate) fn coloured(&self, ground: &Ground, flags: Flags, tag: Tag) -> Tag {
-        let near = ground.beside();
+    pub(crate) fn coloured(&self, situation: &Situation, flags: Flags, tag: Tag) -> Tag {
+        let near = situation.beside();
         let is_apart = |tag: &Tag| {
             let differs = |vma: &Option<Vma>| vma.is_none_or(|v| (v.flags, v.tag) != (flags, *tag));
             near.iter().all(differs)
@@ -114,8 +114,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let Some(vma) = self.vma(addr).filter(|vma| vma.tag.family == Family(0)) else {
             return Ok(());
         };
-        let ground = self.ground(vma.start(), vma.end());
-        let [lower, upper] = ground.beside();
+        let situation = self.situation(vma.start(), vma.end());
+        let [lower, upper] = situation.beside();
         let lends = |near: Vma| {
             let family = near.tag.family;
             let suits = family != Family(0) && !self.families.is_inherited(family);
@@ -126,7 +126,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Some(family) => family,
             None => self.families.found(),
         };
-        let tag = self.coloured(&ground, vma.flags, Tag { family, ..vma.tag });
+        let tag = self.coloured(&situation, vma.flags, Tag { family, ..vma.tag });
         self.mm.advise(self.space, vma.range, Advice::Tag(tag.word()))?;
         self.recount();
         Ok(())

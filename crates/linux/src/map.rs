@@ -4,10 +4,10 @@ use crate::advise::populated;
 use crate::errno::Errno;
 use crate::fcntl::ANY_WRITE;
 use crate::file::{LENGTH_MAX, MemoryFile};
-use crate::ground::Ground;
 use crate::pages::{PAGE, huge, is_aligned, of_pool, page_align};
 use crate::place::{HasFile, Wanted};
 use crate::process::Process;
+use crate::situation::Situation;
 use crate::vma::{Marks, Tag, Vma, rights};
 use foliant::space::{Advice, Flags};
 use foliant::table::Paging;
@@ -126,8 +126,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             new.flags = new.flags.at_most(file.rights());
         }
         self.may_lock(new.marks, bytes)?;
-        let ground = self.ground(at, at + bytes);
-        self.letting_go(&ground, |process| process.map_at(&ground, new, source))?;
+        let situation = self.situation(at, at + bytes);
+        self.letting_go(&situation, |process| process.map_at(&situation, new, source))?;
         let is_locked = self.future.with(marks_of(flags)).has(Marks::LOCKED);
         if is_locked || flags & (MAP_POPULATE | MAP_NONBLOCK) == MAP_POPULATE {
             self.bring_what_can(at, at + bytes);
@@ -165,14 +165,14 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Puts new memory in place of whatever is there.
     fn map_at(
         &mut self,
-        ground: &Ground,
+        situation: &Situation,
         new: New,
         source: Source<'_, MemoryFile<'a, 'm, M, P>>,
     ) -> Result<(), Errno> {
-        let (start, end) = (ground.start(), ground.end());
-        let pages = ground.range.pages().get();
-        self.may_go(ground)?;
-        let freed = self.pages_on(ground);
+        let (start, end) = (situation.start(), situation.end());
+        let pages = situation.range.pages().get();
+        self.may_go(situation)?;
+        let freed = self.pages_on(situation);
         let is_data = new.flags.has(Flags::WRITE)
             && !new.flags.has(Flags::SHARED)
             && !new.marks.has(Marks::GROWS_DOWN);
@@ -196,7 +196,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                     && !self.may_promise(pages) =>
             {
                 // Linux makes the file when what lay there is gone.
-                self.take_out(ground)?;
+                self.take_out(situation)?;
                 return Err(Errno::NOMEM);
             }
             Source::Zeros => {
@@ -204,10 +204,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 tag.moved = self.views.number(&file, 0, start)?;
             }
         }
-        if let Err(why) = self.put_long(ground, &new, tag, source) {
+        if let Err(why) = self.put_long(situation, &new, tag, source) {
             if new.page > PAGE {
                 // Linux asks for the pool's pages when what lay there is gone.
-                self.take_out(&self.ground(start, end))?;
+                self.take_out(&self.situation(start, end))?;
             }
             if new.flags.has(Flags::OBJECT) {
                 self.forget_views();
@@ -221,21 +221,21 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// written.
     fn put_long(
         &mut self,
-        ground: &Ground,
+        situation: &Situation,
         new: &New,
         tag: Tag,
         source: Source<'_, MemoryFile<'a, 'm, M, P>>,
     ) -> Result<(), Errno> {
         let (file, offset) = match source {
             Source::File(file, at) if new.page > PAGE && new.flags.has(Flags::WRITE) => (file, at),
-            _ => return self.put_beside(ground, new.flags, tag),
+            _ => return self.put_beside(situation, new.flags, tag),
         };
-        let (was, end) = (file.bytes(), offset + ground.range.bytes().get());
+        let (was, end) = (file.bytes(), offset + situation.range.bytes().get());
         if end <= was || !end.is_multiple_of(new.page) {
-            return self.put_beside(ground, new.flags, tag);
+            return self.put_beside(situation, new.flags, tag);
         }
         file.resize(end)?;
-        self.put_beside(ground, new.flags, tag).or_else(|why| {
+        self.put_beside(situation, new.flags, tag).or_else(|why| {
             file.resize(was)?;
             Err(why)
         })

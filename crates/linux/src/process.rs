@@ -2,7 +2,6 @@
 
 use crate::errno::Errno;
 use crate::family::Families;
-use crate::ground::Ground;
 use crate::pages::{PAGE, range};
 use crate::size::Size;
 use crate::told::Handler;
@@ -11,7 +10,7 @@ use crate::vma::{Family, Marks, Tag, Vma};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use foliant::Manager;
-use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
+use foliant::space::{Advice, Flags, SpaceId};
 use foliant::table::{Half, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Pages, Va, VaRange};
@@ -159,7 +158,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let vmas: Vec<Vma> = self.vmas().collect();
         for vma in vmas {
             if vma.tag.marks.has(Marks::DONT_FORK) {
-                self.take_out(&self.ground(vma.start(), vma.end()))?;
+                self.take_out(&self.situation(vma.start(), vma.end()))?;
                 continue;
             }
             let is_guarded = vma.tag.marks.has(Marks::GUARDED);
@@ -317,60 +316,6 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         at >= end
     }
 
-    /// Puts an area in, which is one with its neighbours where Linux makes one of them.
-    pub(crate) fn put_beside(
-        &mut self,
-        ground: &Ground,
-        flags: Flags,
-        tag: Tag,
-    ) -> Result<(), Errno> {
-        let new = Vma { range: ground.range, flags, tag };
-        let lower = ground.below.filter(|lower| self.would_join(lower, &new));
-        let upper = ground.above.filter(|upper| self.would_join(&new, upper));
-        // What becomes of the two, where it is what the one is already.
-        let near = match (lower, upper) {
-            (Some(near), None) | (None, Some(near)) if ground.is_free() => Some(near.tag),
-            _ => None,
-        };
-        match near.filter(|near| near.marks.joined(tag.marks) == near.marks) {
-            Some(near) => self.put_as(ground, flags, near),
-            None => {
-                self.put(ground, flags, tag)?;
-                if lower.is_some() || upper.is_some() {
-                    self.join(ground.start(), ground.end());
-                }
-                Ok(())
-            }
-        }
-    }
-    /// Puts an area in, apart from its neighbours.
-    pub(crate) fn put(&mut self, ground: &Ground, flags: Flags, tag: Tag) -> Result<(), Errno> {
-        let tag = self.coloured(ground, flags, tag);
-        self.put_as(ground, flags, tag)
-    }
-    /// Puts an area in that is one with its neighbours where they are equal. It maps the file of
-    /// the view that its tag names, if its flags say that it maps one.
-    pub(crate) fn put_as(&mut self, ground: &Ground, flags: Flags, tag: Tag) -> Result<(), Errno> {
-        let (at, replaced) = (ground.range, self.leaving(ground));
-        let page = self.view(&Vma { range: at, flags, tag }).map(|v| v.page(at.start().get()));
-        let (place, bytes, tag) = (Place::Fixed(at.start()), at.bytes(), tag.word());
-        // The size of an object's pages is the object's.
-        let objects = Flags::OBJECT.with(Flags::HUGE_2M).with(Flags::HUGE_1G);
-        let flags = if page.is_some() { flags.without(objects) } else { flags };
-        let request = MapRequest { place, bytes, flags, tag };
-        let done = match page {
-            None => self.mm.map(self.space, &request),
-            Some(page) => self.mm.map_object(self.space, &request, page),
-        };
-        // Without pages for an object what lay there may be gone.
-        let new = match done {
-            Ok(_) => at.pages().get(),
-            Err(_) => self.bytes_in(at.start().get(), at.end().get(), |_| true) / PAGE,
-        };
-        self.size.note(new, replaced);
-        self.recount();
-        done.map(drop).map_err(Errno::from)
-    }
     /// Gives the areas of a range, which has no hole and these flags, another tag, apart from its
     /// neighbours.
     pub(crate) fn retag(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
@@ -379,26 +324,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(())
     }
     fn set_tag(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
-        let ground = self.ground(at.start().get(), at.end().get());
-        let tag = self.coloured(&ground, flags, tag);
+        let situation = self.situation(at.start().get(), at.end().get());
+        let tag = self.coloured(&situation, flags, tag);
         Ok(self.mm.advise(self.space, at, Advice::Tag(tag.word()))?)
     }
-    /// Takes out what lies in a range.
-    pub(crate) fn take_out(&mut self, ground: &Ground) -> Result<(), Errno> {
-        let gone = self.leaving(ground);
-        self.letting_go(ground, |process| {
-            process.mm.unmap(process.space, ground.range).map_err(Errno::from)
-        })?;
-        self.size.note(0, gone);
-        self.recount();
-        Ok(())
-    }
-    /// Pages of areas in a range that may go: what is resident is noted before.
-    fn leaving(&mut self, ground: &Ground) -> u64 {
-        self.size.note_resident(self.resident());
-        self.pages_on(ground)
-    }
-
     /// Pages of all its areas.
     pub(crate) fn pages(&self) -> u64 {
         self.size.pages()

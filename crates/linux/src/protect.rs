@@ -65,15 +65,15 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
         let pages = part.pages().get();
         let tag = self.accounted(vma, &new, pages)?;
-        let ground = self.ground(part.start().get(), part.end().get());
-        let tag = self.coloured(&ground, new.flags, tag);
+        let situation = self.situation(part.start().get(), part.end().get());
+        let tag = self.coloured(&situation, new.flags, tag);
         self.mm.protect(self.space, part, new.flags.and(Flags::RIGHTS))?;
         if tag != vma.tag {
             self.mm.advise(self.space, part, Advice::Tag(tag.word()))?;
         }
         self.recount();
         let is_now = Vma { tag, ..new };
-        if ground.beside().iter().flatten().any(|near| self.would_join(near, &is_now)) {
+        if situation.beside().iter().flatten().any(|near| self.would_join(near, &is_now)) {
             self.join_part(vma, part);
         }
         let becomes_writable = new.takes_copies() && !vma.takes_copies();

@@ -143,7 +143,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             if vma.tag.marks.has(Marks::ACCOUNTED) && !self.may_promise(more / PAGE) {
                 return Err(Errno::NOMEM);
             }
-            self.put_beside(&self.ground(end, end + more), vma.flags, vma.tag)?;
+            self.put_beside(&self.situation(end, end + more), vma.flags, vma.tag)?;
             self.bring_if_locked(vma, end, end + more);
             return Ok(asked.addr);
         }
@@ -234,14 +234,18 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let old = range(asked.addr, asked.addr + asked.old);
         let new = range(asked.to, asked.to + asked.new);
         if old.is_empty() {
-            self.put(&self.ground(asked.to, asked.to + asked.new), flags, tag)?;
+            self.put(&self.situation(asked.to, asked.to + asked.new), flags, tag)?;
         } else {
             let to = Move::To(Va::new(asked.to));
             self.mm.remap(self.space, old, Bytes::new(asked.new), to)?;
             self.size.note(new.pages().get(), old.pages().get());
             self.recount();
             if stays {
-                self.put_as(&self.ground(asked.addr, asked.addr + asked.old), vma.flags, vma.tag)?;
+                self.put_as(
+                    &self.situation(asked.addr, asked.addr + asked.old),
+                    vma.flags,
+                    vma.tag,
+                )?;
             }
             self.retag(new, flags, tag)?;
         }

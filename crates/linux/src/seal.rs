@@ -8,9 +8,9 @@
 //! **Not here**: the calls that are refused.
 
 use crate::errno::Errno;
-use crate::ground::Ground;
 use crate::pages::{is_aligned, page_align};
 use crate::process::Process;
+use crate::situation::Situation;
 use crate::vma::{Marks, Vma};
 use foliant::space::Flags;
 use foliant::table::Paging;
@@ -60,20 +60,20 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     /// Takes out what lies in a range for a call that a seal forbids it.
     pub(crate) fn take_out_unsealed(&mut self, start: u64, end: u64) -> Result<(), Errno> {
-        let ground = self.ground(start, end);
-        self.may_go(&ground)?;
-        self.take_out(&ground)
+        let situation = self.situation(start, end);
+        self.may_go(&situation)?;
+        self.take_out(&situation)
     }
     /// Whether all may go that lies in a range: no seal keeps it, and no page of a pool goes in
     /// part. Otherwise Linux has cut the first vma by then, where it can be cut, and leaves it so.
-    pub(crate) fn may_go(&mut self, ground: &Ground) -> Result<(), Errno> {
-        let (start, end) = (ground.start(), ground.end());
+    pub(crate) fn may_go(&mut self, situation: &Situation) -> Result<(), Errno> {
+        let (start, end) = (situation.start(), situation.end());
         let keeps = |vma: Vma| match () {
             () if vma.is_sealed() => Some(Errno::PERM),
             () if vma.is_cut_by(start, end) => Some(Errno::INVAL),
             () => None,
         };
-        let Some(why) = self.parts_on(ground).find_map(keeps) else { return Ok(()) };
+        let Some(why) = self.parts_on(situation).find_map(keeps) else { return Ok(()) };
         if self.vma(start).is_some_and(|first| !first.is_sealed()) {
             self.part_at(start)?;
         }

@@ -85,7 +85,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             .chain(rest.filter(|v| is_here(v).as_ref() == Some(&file)))
             .collect();
         for vma in all.iter().filter(|vma| !vma.is_sealed()) {
-            self.take_out(&self.ground(vma.start(), vma.end()))?;
+            self.take_out(&self.situation(vma.start(), vma.end()))?;
         }
         Ok(0)
     }

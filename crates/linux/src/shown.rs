@@ -3,9 +3,9 @@
 //! **Not here**: what a view is (`view`), and how an area comes to be (`map`).
 
 use crate::errno::Errno;
-use crate::ground::Ground;
 use crate::pages::range;
 use crate::process::Process;
+use crate::situation::Situation;
 use crate::view::View;
 use crate::vma::{Moved, Vma};
 use alloc::collections::BTreeSet;
@@ -24,12 +24,12 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Does what takes areas of a range away, and lets go of files that are mapped no longer.
     pub(crate) fn letting_go<R>(
         &mut self,
-        ground: &Ground,
+        situation: &Situation,
         work: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        let start = ground.start();
+        let start = situation.start();
         let views = |part: Vma| part.is_of_file().then_some(part.tag.moved);
-        let mut gone: BTreeSet<Moved> = self.parts_on(ground).filter_map(views).collect();
+        let mut gone: BTreeSet<Moved> = self.parts_on(situation).filter_map(views).collect();
         let done = work(self);
         // What is left of a view lies near most of the time.
         let mut left = self.parts_from(start).chain(self.parts_in(0, start)).filter_map(views);

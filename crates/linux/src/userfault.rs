@@ -222,8 +222,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if flags == vma.flags {
             return Ok(false);
         }
-        let ground = self.ground(part.start().get(), part.end().get());
-        let tag = self.coloured(&ground, flags, vma.tag);
+        let situation = self.situation(part.start().get(), part.end().get());
+        let tag = self.coloured(&situation, flags, vma.tag);
         for (flag, arm, disarm) in [
             (Flags::USERFAULT, Advice::UserfaultArm, Advice::UserfaultDisarm),
             (Flags::USERFAULT_WRITE, Advice::UserfaultWriteArm, Advice::UserfaultWriteDisarm),

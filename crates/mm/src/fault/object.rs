@@ -66,7 +66,7 @@ use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa, Pages, Va, VaRange};
 const AROUND: Order = Order::new(4).expect("64 KiB");
 
 /// Pages of an object side by side, as far as it has them: each with the head of its folio.
-type Kept = [Option<(Frame, Frame)>; AROUND.pages().get() as usize];
+type Company = [Option<(Frame, Frame)>; AROUND.pages().get() as usize];
 
 /// How much of an object is mapped, and how.
 #[derive(Clone, Copy)]
@@ -352,8 +352,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         (has_some.then_some(there.level), most / FRAME_BYTES)
     }
     /// Publishes entries of what an object has of so many pages from `first` on, where nothing is
-    /// mapped; `level` is that of the object's table. Says how many, and whether the page accessed is
-    /// one of them.
+    /// mapped; `level` is that of the object's table. Says how many, and whether the page accessed
+    /// is one of them.
     fn share_run(
         &self,
         area: &Area,
@@ -382,11 +382,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         attached: Attachment<'_>,
         (level, pages): (Level, u64),
         is_wanted: impl Fn(usize) -> bool,
-    ) -> Option<(Kept, u64)> {
+    ) -> Option<(Company, u64)> {
         let stock = self.stock;
         let object: &Space = record(stock.machine, attached.object().pa());
         let locked = object.tables(stock).lock(at, level).ok()?;
-        let (mut kept, mut had): (Kept, u64) = ([None; _], 0);
+        let (mut kept, mut had): (Company, u64) = ([None; _], 0);
         for (nth, place) in (0..pages as usize).zip(&mut kept) {
             let va = at.add(nth as u64 * FRAME_BYTES);
             let slot = locked.index_of(va);

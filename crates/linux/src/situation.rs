@@ -1,4 +1,4 @@
-//! What lies in a range and beside it, as one look finds it.
+//! The situation of a range: what lies in it and beside it, as one look finds it.
 //!
 //! ```text
 //!   below │······│ above      nothing inside
@@ -22,7 +22,7 @@ use foliant_units::VaRange;
 
 /// See the module's text.
 #[derive(Clone, Copy)]
-pub(crate) struct Ground {
+pub(crate) struct Situation {
     pub(crate) range: VaRange,
     /// The part of a vma that touches the start from below, or reaches over it.
     pub(crate) below: Option<Vma>,
@@ -39,7 +39,7 @@ enum Inside {
     Several,
 }
 
-impl Ground {
+impl Situation {
     /// The first address.
     pub(crate) fn start(&self) -> u64 {
         self.range.start().get()
@@ -60,7 +60,7 @@ impl Ground {
 
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Looks at a range, which is not empty.
-    pub(crate) fn ground(&self, start: u64, end: u64) -> Ground {
+    pub(crate) fn situation(&self, start: u64, end: u64) -> Situation {
         let [below, found, above] = self.parts_around(start);
         let (inside, upper) = match found {
             Some(part) if part.start() >= end => (Inside::Nothing, found),
@@ -71,7 +71,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Some(part) => (Inside::One(part), if part.end() > end { found } else { above }),
         };
         let lower = if found.is_some_and(|part| part.start() < start) { found } else { below };
-        Ground {
+        Situation {
             range: range(start, end),
             below: lower.filter(|lower| lower.end() >= start),
             inside,
@@ -79,18 +79,18 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
     }
     /// The parts that lie in the range, as they are now if there are several, and each whole.
-    pub(crate) fn parts_on(&self, ground: &Ground) -> impl Iterator<Item = Vma> {
-        let (one, several) = match ground.inside {
+    pub(crate) fn parts_on(&self, situation: &Situation) -> impl Iterator<Item = Vma> {
+        let (one, several) = match situation.inside {
             Inside::Nothing => (None, None),
             Inside::One(part) => (Some(part), None),
-            Inside::Several => (None, Some(self.parts_in(ground.start(), ground.end()))),
+            Inside::Several => (None, Some(self.parts_in(situation.start(), situation.end()))),
         };
         one.into_iter().chain(several.into_iter().flatten())
     }
     /// Pages of vmas in the range.
-    pub(crate) fn pages_on(&self, ground: &Ground) -> u64 {
-        let (start, end) = (ground.start(), ground.end());
+    pub(crate) fn pages_on(&self, situation: &Situation) -> u64 {
+        let (start, end) = (situation.start(), situation.end());
         let inside = |part: Vma| part.end().min(end) - part.start().max(start);
-        self.parts_on(ground).map(inside).sum::<u64>() / PAGE
+        self.parts_on(situation).map(inside).sum::<u64>() / PAGE
     }
 }
