@@ -21,6 +21,7 @@ mod files;
 mod pooled;
 mod seal;
 mod shm;
+mod situation;
 mod size;
 mod suites;
 mod userfault;
