@@ -296,7 +296,6 @@ unsafe extern "C" {
 /// Long mode active: the CPU's own answer.
 const EFER_LMA: u64 = 1 << 10;
 const CR4_PCIDE: u64 = 1 << 17;
-const CR4_OSXSAVE: u64 = 1 << 18;
 /// Bits of XCR0.
 const X87: u64 = 1;
 const SSE: u64 = 1 << 1;
@@ -341,7 +340,7 @@ impl Controls {
         unsafe { asm!("mov {}, cr4", out(reg) cr4, options(nomem, nostack, preserves_flags)) }
         // SAFETY: every x86-64 CPU has the register.
         let efer = unsafe { port::read_msr(EFER) } & !EFER_LMA;
-        let xcr0 = if cr4 & CR4_OSXSAVE != 0 { foliant_x86::kept_state() } else { 0 };
+        let xcr0 = foliant_x86::kept_state();
         Controls { cr0, cr4: cr4 & !CR4_PCIDE, efer, xcr0 }
     }
 }

@@ -158,11 +158,15 @@ impl Features {
 const KEEPS_32: u64 = 0b110;
 const KEEPS_64: u64 = 0b1110_0110;
 
-/// XCR0: the registers that the system keeps. Where CPUID says that the system has made XGETBV
-/// usable, which is `CR4.OSXSAVE`; elsewhere the CPU does not know the instruction.
+/// XCR0: the registers that the system keeps. 0 where CPUID says that the system has not made the
+/// instruction usable by which that is read (`CR4.OSXSAVE`).
 pub fn kept_state() -> u64 {
+    const OSXSAVE: u32 = 1 << 27;
+    if __cpuid_count(1, 0).ecx & OSXSAVE == 0 {
+        return 0;
+    }
     let (low, high): (u32, u32);
-    // SAFETY: asked only where CPUID says that the system has made the instruction usable.
+    // SAFETY: the system has made the instruction usable.
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
             options(nomem, nostack, preserves_flags))

@@ -43,10 +43,10 @@ impl GapNeed {
 }
 
 /// A search: for gaps of so many bytes, and how many more of them it looks at.
-struct Search<'n> {
-    need: &'n GapNeed,
-    bytes: u64,
-    left: u64,
+pub(super) struct Search<'n> {
+    pub(super) need: &'n GapNeed,
+    pub(super) bytes: u64,
+    pub(super) left: u64,
 }
 
 impl<T: Ranged> Ranges<T> {
@@ -66,7 +66,7 @@ impl<T: Ranged> Ranges<T> {
             (found, _) => found,
         }
     }
-    fn search(&self, machine: &impl Machine, search: &mut Search<'_>) -> Option<Va> {
+    pub(super) fn search(&self, machine: &impl Machine, search: &mut Search<'_>) -> Option<Va> {
         let (root, end) = (self.root(machine), get(&self.last_end));
         let last = |need: &GapNeed| need.fits(end, u64::MAX);
         if search.need.from == Edge::High
@@ -83,9 +83,17 @@ impl<T: Ranged> Ranges<T> {
         node: &Node<'_, T>,
         search: &mut Search<'_>,
     ) -> Option<Va> {
-        let mut left = 0..node.len();
+        // The gap of an entry ends where its range starts, and of a child those between its ranges
+        // come after that; the last one begins behind the entry before.
+        let within = search.need.within;
+        let first = node.position(within.start());
+        let first = if node.rank == Rank::Leaf { first } else { first.saturating_sub(1) };
+        let mut left = first..node.len().min(node.position(within.end()) + 1);
         loop {
             let fits = |gap: u64| gap >= search.bytes;
+            if left.is_empty() {
+                return None;
+            }
             let mut gaps = node.gaps().skip(left.start).take(left.len());
             let i = match search.need.from {
                 Edge::Low => left.start + gaps.position(fits)?,

@@ -1,5 +1,6 @@
 //! The map beside a sorted vector.
 
+use super::gap::Search;
 use super::{Edge, GapNeed, Ranged, Ranges, get, set};
 use crate::stock::bare::{Bare, stock};
 use alloc::vec;
@@ -317,6 +318,44 @@ fn finding_aj_the_gap_below_the_lowest_ranges_is_found() {
         }
         twin.end();
     }
+}
+
+/// Room in a stretch is found by a look at the gaps that share an address with it, wherever others
+/// are that have room.
+#[test]
+fn gaps_outside_of_the_stretch_are_not_looked_at() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
+    let mut twin = Twin::<2>::new(&sim);
+    // Gaps of 1 page and of 3, in turn.
+    let place = |n: u64| 2 * n + n / 2 * 2;
+    for n in 0..400 {
+        twin.put(at(1000 + place(n)), at(1001 + place(n)));
+    }
+    twin.compare();
+    for (low, high) in
+        [(0, 990), (998, 1003), (1001, 1200), (1333, 1340), (1990, 3000), (2590, 2601)]
+    {
+        let within = VaRange::new(Va::new(at(low)), Va::new(at(high))).unwrap();
+        let inside = |(from, to): (u64, u64)| (from.max(at(low)), to.min(at(high)));
+        for (pages, from) in [1, 2, 3, 4].iter().flat_map(|n| [(*n, Edge::Low), (*n, Edge::High)]) {
+            let need = GapNeed { within, ..need(pages, 0, from) };
+            let bytes = need.bytes.get();
+            let mut search = Search { need: &need, bytes, left: u64::MAX };
+            let found = twin.map.search(&sim, &mut search).map(Va::get);
+            let mut fits =
+                twin.gaps().into_iter().map(inside).filter(|(from, to)| from + bytes <= *to);
+            let expected = match from {
+                Edge::Low => fits.next().map(|(from, _)| from),
+                Edge::High => fits.next_back().map(|(_, to)| to - bytes),
+            };
+            assert_eq!(found, expected, "{pages} pages of {low}..{high} from {from:?}");
+            let touched =
+                twin.gaps().into_iter().filter(|(from, to)| *from <= at(high) && *to >= at(low));
+            let looks = u64::MAX - search.left;
+            assert!(looks <= touched.count() as u64, "{looks} looks for {pages} of {low}..{high}");
+        }
+    }
+    twin.end();
 }
 
 /// A hundred gaps are large enough and wrongly aligned: one with room to spare is found, and where
