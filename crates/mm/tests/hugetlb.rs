@@ -6,7 +6,7 @@ use crate::common::*;
 use foliant::fault::Refusal;
 use foliant::manager::{Contents, Setup};
 use foliant::pool::{Budget, Folding, PoolCounters, Shortage};
-use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId};
+use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RangeError, Refs, SpaceId};
 use foliant::table::{Aarch64, Entry, Paging, Riscv64, X86_64};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
@@ -522,6 +522,24 @@ fn a_table_that_a_late_fault_left_gives_way_to_a_huge_page() {
     assert_eq!(store(&machine.sim, mm, id, BASE, 5), [Outcome::Mapped(SIZE_2M)]);
     assert_eq!(mm.total(Event::TableFreed) - before, 1);
     assert_eq!(load(&machine.sim, mm, id, behind.start().get()), 1, "the neighbour has its own");
+}
+
+/// The leaf of a page of a pool is not taken apart: nothing is kept for that.
+#[test]
+fn finding_ep_a_huge_page_is_not_forgotten_in_part() {
+    let (sim, mm, id, _over) = world(BASE_ONLY, 2);
+    huge_area(mm, id, 2);
+    [0, 1].map(|nth| store(sim, mm, id, BASE + nth * HUGE, 3 + nth));
+    let cuts = |va: u64| Err(RangeError::Cuts(Va::new(va), SIZE_2M.bytes()));
+    for refs in [Refs::Accessed, Refs::SoftDirty] {
+        assert_eq!(mm.clear_refs(id, range(BASE, HUGE + PAGE), refs), cuts(BASE + HUGE + PAGE));
+        assert_eq!(mm.clear_refs(id, range(BASE + PAGE, HUGE), refs), cuts(BASE + PAGE));
+        mm.clear_refs(id, range(BASE, 2 * HUGE), refs).unwrap();
+        mm.audit(&[id]).unwrap();
+    }
+    assert_eq!(store(sim, mm, id, BASE, 5), [Outcome::Reused], "a write is noted again");
+    assert_eq!([0, 1].map(|nth| load(sim, mm, id, BASE + nth * HUGE)), [5, 4]);
+    done(sim, mm, &[id], 2);
 }
 
 /// What is offered to a fault is for one kind of area: a block for a folio, or a page of the pool.

@@ -15,6 +15,7 @@
 //! new.
 
 use super::error::RangeError;
+use super::huge;
 use super::ops::{change_entries, check};
 use super::record::Space;
 use super::steps::Steps;
@@ -34,7 +35,8 @@ pub enum Refs {
     SoftDirty,
 }
 
-/// Forgets that the pages of a range were used, or written. Holes are skipped.
+/// Forgets that the pages of a range were used, or written. Holes are skipped; a range that begins
+/// or ends inside a huge page is refused.
 pub(crate) fn clear_refs<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -51,6 +53,7 @@ pub(crate) fn clear_refs<M: Machine, P: Paging>(
         }
     };
     let _writer = space.writer.lock(stock.machine, steps.outside());
+    huge::whole(stock, space, range)?;
     let mut gather = Gather::new(stock, &space.member.target);
     let forget = |old: Attrs| old.without(forgotten);
     change_entries(replace, stock, space, range, &mut gather, steps, forget);
