@@ -251,6 +251,11 @@ operations! {
     HugeInstead,
     /// New memory is mapped in the place of huge pages, and a fault comes there.
     MapOverHuge,
+    /// Huge pages are moved, to where nothing is.
+    MoveHuge,
+    /// A huge page is moved to the place of the pages that all lanes work on, and a fault comes
+    /// there.
+    MoveHugeOver,
     /// A program wants the only huge page that is left, without a reservation, and goes on.
     FillHuge,
     /// The same where no page is left and one may be made.
@@ -450,6 +455,8 @@ impl Operation {
                 | Op::MapHugeOver
                 | Op::HugeInstead
                 | Op::MapOverHuge
+                | Op::MoveHuge
+                | Op::MoveHugeOver
                 | Op::MoveOver
                 | Op::Dissolve
         ) || self.needs_last_huge()
@@ -811,6 +818,16 @@ impl<P: Paging> Scene<P> {
                 any(self.map(HUGE, 4 * MB, Place::Fixed));
                 engine::border();
                 any(mm.fault(id, Va::new(HUGE + 2 * MB), Access::Write));
+            }
+            Op::MoveHuge => {
+                let to = Move::To(Va::new(HUGE + 32 * MB));
+                any(mm.remap(id, range(HUGE, 4 * MB), Bytes::new(4 * MB), to));
+            }
+            Op::MoveHugeOver => {
+                let to = Move::To(Va::new(BASE));
+                any(mm.remap(id, range(HUGE, 2 * MB), Bytes::new(2 * MB), to));
+                engine::border();
+                any(mm.fault(id, at(0), Access::Write));
             }
             Op::Dissolve => {
                 let free = self.huge.get();

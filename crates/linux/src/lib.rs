@@ -48,7 +48,7 @@
 //! | `madvise` `MADV_MERGEABLE`, `MADV_UNMERGEABLE`, `MADV_HWPOISON`, `MADV_SOFT_OFFLINE` | EINVAL, as a kernel without these |
 //! | `madvise` `MADV_FREE` | the contents stay for good |
 //! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables |
-//! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
+//! | `mremap` of a part of a private area of huge pages | keeps its reservation, where Linux loses one for ever |
 //! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
 //! | `meminfo`, `vmstat` | what the manager counts, and what files and processes have that are handed in ([`meminfo::Listed`]): a page of a file counts as mapped for each process; no lines of the processor's own map |
 //! | `meminfo`, `ShmemHugePages` | those that large leaves map; others of files are in `AnonHugePages` |

@@ -104,11 +104,13 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
         if vma.is_huge() {
             let page = vma.page_bytes();
-            if !asked.addr.is_multiple_of(page) || asked.goes() && !asked.to.is_multiple_of(page) {
+            let is_whole = |addr: u64| addr.is_multiple_of(page);
+            // The new address is looked at even where it is not asked for. An area of theirs does
+            // not grow, and leaves nothing behind.
+            let is_wrong = !is_whole(asked.addr) || !is_whole(asked.to);
+            if is_wrong || grows || asked.has(MREMAP_DONTUNMAP) {
                 return Err(Errno::INVAL);
             }
-            // A pool's pages stay where they are, and their area does not grow.
-            return if asked.goes() || grows { Err(Errno::NOSYS) } else { Ok(()) };
         }
         if !grows && !asked.goes() {
             return Ok(());
@@ -183,7 +185,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             if process.moves_alone(&vma) && at > asked.addr {
                 return Err(Errno::FAULT);
             }
-            let one = Asked { addr: at, old: bytes, new: bytes, to, ..*asked };
+            let one = Asked { addr: at, old: bytes, new: bytes, to, ..*asked }.in_pages_of(&vma);
             process.check_old(&vma, &one)?;
             process.remap_to(&one).map(|_| ())
         })?;

@@ -26,6 +26,7 @@ mod guesses;
 mod hugetlb;
 mod memmap;
 mod memory;
+mod moved_huge;
 mod objects;
 mod objects_armed;
 mod objects_refused;

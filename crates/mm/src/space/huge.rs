@@ -217,15 +217,27 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
     if area.and_then(|area| area.flags.huge_order()) != Some(order) {
         return;
     }
-    let tables: Tables<'_, M, P> = space.tables(stock);
     let whole = VaRange::sized(va.align_down(order.bytes()), order.bytes());
     let whole = whole.expect("an area of huge pages is aligned");
+    clear_places(stock, space, &mut gather, (whole, order));
+    gather.shoot();
+}
+/// Takes empty tables out of the places of huge pages in `range`. The caller holds the writer, and
+/// shoots.
+pub(super) fn clear_places<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    gather: &mut Gather<'s, 'm, M, P>,
+    (range, order): (VaRange, Order),
+) {
+    let tables: Tables<'_, M, P> = space.tables(stock);
     let mut level = Level::BASE;
     while level < level_of(order) {
-        let mut va = whole.start();
-        while va < whole.end() {
+        let mut va = range.start();
+        while va < range.end() {
             let found = tables.walk(va);
-            let next = behind(va, level.up());
+            // Where the walk ends above, there is no such table in all that the word translates.
+            let next = behind(va, found.level.max(level.up()));
             if found.level == level {
                 gather.room_for_tables(1);
                 let note = |range, above| gather.note_table(range, above);
@@ -238,7 +250,6 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
         }
         level = level.up();
     }
-    gather.shoot();
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use super::area::{Area, Flags, PAGE};
 use super::attach;
 use super::error::{MapError, RangeError};
+use super::huge::{clear_places, level_of};
 use super::ops::{check, check_new, clear, covered, empty, gap};
+use super::places::{DROPPED, SPENT};
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
@@ -87,7 +89,8 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     covered(stock, space, old, |_| Ok(()))?;
     let pieces = MovedAreas::of(stock, space, old)?;
     let area = pieces.last();
-    if area.flags.huge_order().is_some() {
+    let order = area.flags.huge_order();
+    if order.is_some() && (!matches!(to, Move::To(_)) || bytes != old.bytes()) {
         return Err(RangeError::Huge(old.start()).into());
     }
     let kept_bytes = Bytes::new(bytes.get().min(old.bytes().get()));
@@ -98,6 +101,11 @@ pub(crate) fn remap<M: Machine, P: Paging>(
             check_new(stock, target)?;
             if target.overlaps(old) {
                 return Err(RemapError::Overlap(va));
+            }
+            let size = order.map_or(PAGE, |order| order.bytes());
+            let cut = [old.start(), old.end(), va].into_iter().find(|va| !va.is_aligned(size));
+            if let Some(va) = cut {
+                return Err(RangeError::Cuts(va, size).into());
             }
             clear(stock, space, &mut gather, target, steps)?;
             target
@@ -137,15 +145,23 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         .areas
         .prepare_for(stock, &space.charge, 2 + pieces.len() as u64)
         .map_err(RangeError::from)?;
+    let level = order.map_or(Level::BASE, level_of);
     attach::remove_areas(stock, space, old); // S1: faults step back from here on
     let to = VaRange::sized(target.start(), kept.bytes()).expect("a part of the target");
-    if let Err(error) = reach_begun(stock, space, (kept, to.start()), steps) {
+    let reached = reach_begun(stock, space, (kept, to.start()), level, steps);
+    if let Err(error) = reached {
         pieces.put_back(stock, space, old);
         // Some tables were made in vain.
         empty(stock, space, &mut gather, to, steps);
         return Err(error.into());
     }
-    let what = relocate(stock, space, (kept, to.start()), steps);
+    if let Some(order) = order {
+        // A fault that began before the target was cleared may be making a table there.
+        stock.wait_for_readers();
+        clear_places(stock, space, &mut gather, (to, order));
+        gather.shoot(); // a leaf comes where a table was
+    }
+    let what = relocate(stock, space, (kept, to.start()), level, steps);
     empty(stock, space, &mut gather, old, steps);
     moved.put(stock, space, (old, target), what);
     Ok(target)
@@ -279,13 +295,14 @@ fn grows<M: Machine, P: Paging>(
     area.range.end() == old.end() && space.areas.overlapping(stock.machine, more).next().is_none()
 }
 
-/// Makes the base tables that the entries of `from` need at addresses from `to` on, where nothing
-/// is mapped: for each that `from` has, and for each of its large leaves. No area is left in
+/// Makes the tables for entries of `level` that those of `from` need at addresses from `to` on,
+/// where nothing is mapped: for each that `from` has, and for each of its large leaves. No area is left in
 /// `from`, so it gets no entry any more (S1), and a table that comes yet stays empty.
 fn reach_begun<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     (from, to): (VaRange, Va),
+    level: Level,
     steps: &mut Steps,
 ) -> Result<(), RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
@@ -296,7 +313,7 @@ fn reach_begun<M: Machine, P: Paging>(
         let start = to.add(begun.start().offset_from(from.start()));
         let target = VaRange::sized(start, begun.bytes()).expect("a part of the target");
         let before = || steps.take(stock.machine, Steps::TABLE);
-        let done = supply.ensure_range(&tables, target, Level::BASE, before);
+        let done = supply.ensure_range(&tables, target, level, before);
         done.map_err(|why| why.in_empty())?;
         steps.take(stock.machine, Steps::TABLE); // as many words were looked at
         rest = VaRange::new(begun.end(), from.end()).expect("it goes on inside the range");
@@ -312,6 +329,7 @@ fn relocate<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     (from, to): (VaRange, Va),
+    level: Level,
     steps: &mut Steps,
 ) -> Moved {
     let tables: Tables<'_, M, P> = space.tables(stock);
@@ -320,18 +338,21 @@ fn relocate<M: Machine, P: Paging>(
         noting: Noting { machine: stock.machine, gather: &mut gather, steps },
         tables,
         by: (from.start(), to),
+        level,
         taken: TableWords::NONE,
         moved: Moved::Nothing,
     };
-    walk::edit(stock, space, from, &Take, &mut sink);
+    walk::edit(stock, space, from, &Take { level }, &mut sink);
     let moved = sink.moved;
     gather.settle();
     gather.flush();
     moved
 }
 
-/// Takes everything out, in base entries.
-struct Take;
+/// Takes everything out, in entries of one level: what is larger is split.
+struct Take {
+    level: Level,
+}
 
 impl<P: Paging> Edit<P> for Take {
     /// A run's words are put back as they were.
@@ -339,13 +360,13 @@ impl<P: Paging> Edit<P> for Take {
         0
     }
     fn leaf(&self, at: At, _: u64, _: Pa, _: Attrs) -> Verdict {
-        if at.level > Level::BASE { Verdict::Split } else { Verdict::Take(0) }
+        if at.level > self.level { Verdict::Split } else { Verdict::Take(0) }
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
         match at.level {
             _ if soft.is_waited_for() => Verdict::Busy,
-            Level::BASE => Verdict::Take(0),
-            _ => Verdict::Keep, // no huge pages are moved, so none of their spent entries either
+            level if level == self.level => Verdict::Take(0),
+            _ => Verdict::Keep, // of other areas' sizes none are here
         }
     }
 }
@@ -362,19 +383,19 @@ impl TableWords {
     const NONE: TableWords =
         TableWords { first: Va::new(0), words: [0; Level::ENTRIES], used: (Level::ENTRIES, 0) };
 
-    fn put(&mut self, va: Va, word: u64) {
-        let nth = Slot::of(va, Level::BASE).index();
-        self.first = va.align_down(Level::BASE.up().span());
+    fn put(&mut self, (va, level): (Va, Level), word: u64) {
+        let nth = Slot::of(va, level).index();
+        self.first = va.align_down(level.up().span());
         self.words[nth] = word;
         self.used = (self.used.0.min(nth), self.used.1.max(nth + 1));
     }
     /// Takes them out, each with its address.
-    fn drain(&mut self) -> impl Iterator<Item = (Va, u64)> {
+    fn drain(&mut self, level: Level) -> impl Iterator<Item = (Va, u64)> {
         let (from, to) = core::mem::replace(&mut self.used, (Level::ENTRIES, 0));
         let first = self.first;
         (from..to).filter_map(move |nth| {
             let word = core::mem::take(&mut self.words[nth]);
-            (word != 0).then(|| (first.add(nth as u64 * FRAME_BYTES), word))
+            (word != 0).then(|| (first.add(nth as u64 * level.span().get()), word))
         })
     }
 }
@@ -386,6 +407,7 @@ struct Remapped<'s, 'g, 'm, M: Machine, P: Paging> {
     tables: Tables<'m, M, P>,
     /// The first of the old addresses, and the new address that takes its place.
     by: (Va, Va),
+    level: Level,
     taken: TableWords,
     moved: Moved,
 }
@@ -403,17 +425,22 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
         self.noting.add(run);
         match run.what {
             What::Soft(soft) if soft.kind == SoftKind::Marker => {} // watch::H4
-            What::Soft(soft) => self.taken.put(run.va, soft.word()),
+            // To all but the operation that dropped it such a place is spent.
+            What::Soft(soft) if soft.word() == DROPPED => {
+                self.taken.put((run.va, run.level), SPENT);
+            }
+            What::Soft(soft) => self.taken.put((run.va, run.level), soft.word()),
             What::Mapped { pa, attrs } => {
                 // A group stays one where the new addresses are aligned as the old ones are (S10).
-                let unit = P::unit(run.level, attrs) as u64 * FRAME_BYTES;
+                let span = run.level.span().get();
+                let unit = P::unit(run.level, attrs) as u64 * span;
                 let is_aligned = (self.by.0.get() ^ self.by.1.get()).is_multiple_of(unit);
                 let place = if is_aligned { Attrs::NONE } else { Attrs::GROUPED };
                 let attrs = attrs.without(place | Attrs::UFFD_WP);
                 for nth in 0..u64::from(run.count) {
-                    let offset = nth * FRAME_BYTES;
+                    let offset = nth * span;
                     let word = P::leaf(pa.add(offset), run.level, attrs);
-                    self.taken.put(run.va.add(offset), word);
+                    self.taken.put((run.va.add(offset), run.level), word);
                 }
             }
         }
@@ -421,11 +448,11 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
     fn leave(&mut self, _: &Tables<'_, M, P>, lock: Locked<'_, M, P>, _: Progress) {
         drop(lock); // one table at a time
         let mut target: Option<Locked<'m, M, P>> = None;
-        for (va, word) in self.taken.drain() {
+        for (va, word) in self.taken.drain(self.level) {
             let at = self.by.1.add(va.offset_from(self.by.0));
             if target.as_ref().is_none_or(|target| !target.range().contains(at)) {
                 drop(target.take());
-                let locked = self.tables.lock(at, Level::BASE);
+                let locked = self.tables.lock(at, self.level);
                 target = Some(locked.expect("supplied, and kept by the writer"));
             }
             let target = target.as_ref().expect("just locked");
