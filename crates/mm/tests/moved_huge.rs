@@ -2,8 +2,8 @@
 //! both rules, and what is refused.
 
 use crate::common::*;
+use crate::private_huge::{filled, shown};
 use foliant::fault::Refusal;
-use foliant::manager::Setup;
 use foliant::object::ObjectRequest;
 use foliant::pool::Budget;
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, RangeError, RemapError, SpaceId};
@@ -37,24 +37,6 @@ fn go<P: Paging>(
 ) -> Result<VaRange, RemapError> {
     mm.remap(id, from, from.bytes(), Move::To(Va::new(to)))
 }
-/// Total, free, reserved, surplus.
-#[track_caller]
-fn shown<P: Paging>(mm: &AnyMm<'_, P>, expect: (u64, u64, u64, u64)) {
-    let pool = mm.pool(SIZE).unwrap();
-    let counts = (pool.nr_hugepages, pool.free_hugepages);
-    assert_eq!((counts.0, counts.1, pool.resv_hugepages, pool.surplus_hugepages), expect);
-}
-fn filled<'m, P: Paging>(sim: &'m Sim, pages: u64) -> (Audited<'m, P>, SpaceId) {
-    let mm: Audited<'m, P> = audited(sim, &Setup::of(&sim.config().memory, Policy::BASE_ONLY));
-    for cpu in mm.cpus() {
-        sim.on(cpu, || mm.online());
-    }
-    mm.resize_pool(SIZE, pages, Budget::ALL).unwrap();
-    let id = mm.create(None).unwrap();
-    mm.switch(Some(id)).unwrap();
-    (mm, id)
-}
-
 fn life<P: Paging>(format: Format, replace: Option<Replace>) {
     let mut config = Config::seeded(2, Bytes::new(64 << 20), 7).with_format(format);
     config.rules.replace = replace.unwrap_or(config.rules.replace);

@@ -45,12 +45,12 @@ fn map<P: Paging>(
 }
 /// Total, free, reserved, surplus.
 #[track_caller]
-fn shown<P: Paging>(mm: &AnyMm<'_, P>, expect: (u64, u64, u64, u64)) {
+pub(crate) fn shown<P: Paging>(mm: &AnyMm<'_, P>, expect: (u64, u64, u64, u64)) {
     let pool = mm.pool(SIZE).unwrap();
     let counts = (pool.nr_hugepages, pool.free_hugepages);
     assert_eq!((counts.0, counts.1, pool.resv_hugepages, pool.surplus_hugepages), expect);
 }
-fn filled<'m, P: Paging>(sim: &'m Sim, pages: u64) -> (Audited<'m, P>, SpaceId) {
+pub(crate) fn filled<'m, P: Paging>(sim: &'m Sim, pages: u64) -> (Audited<'m, P>, SpaceId) {
     let mm: Audited<'m, P> = audited(sim, &Setup::of(&sim.config().memory, Policy::BASE_ONLY));
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());

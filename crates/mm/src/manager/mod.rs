@@ -318,8 +318,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     /// Forgets that the pages of a range were used, or that they were written: the next use, or the
-    /// next write, is noted again. Holes are skipped; a range that begins or ends inside a huge page
-    /// of a pool is refused.
+    /// next write, is noted again. Holes are skipped. A range that begins or ends inside a huge
+    /// page of a pool is refused.
     pub fn clear_refs(&self, id: SpaceId, range: VaRange, refs: Refs) -> Result<(), RangeError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
         space::clear_refs(&self.stock, &space, range, refs, &mut Steps::at_the_face())

@@ -296,8 +296,8 @@ fn grows<M: Machine, P: Paging>(
 }
 
 /// Makes the tables for entries of `level` that those of `from` need at addresses from `to` on,
-/// where nothing is mapped: for each that `from` has, and for each of its large leaves. No area is left in
-/// `from`, so it gets no entry any more (S1), and a table that comes yet stays empty.
+/// where nothing is mapped: for each that `from` has, and for each of its large leaves. No area is
+/// left in `from`, so it gets no entry any more (S1), and a table that comes yet stays empty.
 fn reach_begun<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
