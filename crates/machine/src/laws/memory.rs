@@ -26,6 +26,27 @@ pub(super) fn words_cross_cpus<B: Bench>(bench: &B) -> Verdict {
     Ok(())
 }
 
+pub(super) fn empty_words_are_counted_up_to_the_first_other<B: Bench>(bench: &B) -> Verdict {
+    let (machine, base) = (bench.machine(), small(bench, 0).pa());
+    (0..64).for_each(|n| store(machine, base.add(n * 8), 0));
+    for used in 0..40 {
+        store(machine, base.add(used * 8), ODD << 8);
+        for (first, count) in [(0, 1), (0, 8), (0, 40), (1, 7), (3, 33), (8, 24), (39, 1)] {
+            let before = used.checked_sub(first).unwrap_or(count).min(count);
+            let found = zeros(machine, base.add(first * 8), count);
+            expect(machine.me(), "how many words are 0", before, found)?;
+        }
+        store(machine, base.add(used * 8), 0);
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+fn zeros<M: PhysMem>(machine: &M, pa: Pa, count: u64) -> u64 {
+    // SAFETY: as for `store`.
+    unsafe { machine.zeros(pa, count as usize) as u64 }
+}
+
 #[allow(unsafe_code)]
 fn exchange<M: PhysMem>(machine: &M, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
     // SAFETY: as for `store`.

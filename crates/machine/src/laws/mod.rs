@@ -156,6 +156,7 @@ laws! {
     memory:
         words_are_read_back
         words_cross_cpus
+        empty_words_are_counted_up_to_the_first_other
         compare_exchange_replaces_only_what_it_expects
         compare_exchange_is_atomic
         clear_is_exact

@@ -210,7 +210,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.fork_where(id, &|_| true)
     }
     /// The same, for a caller that knows of some areas that what is present there comes again by a
-    /// fault: those for which `shares` says no may be empty in the second space.
+    /// fault: those for which `shares` says no may be empty in the second space. It is asked with
+    /// the space's writer held, more than once of an area perhaps: it calls nothing of the manager.
     pub fn fork_where(
         &self,
         id: SpaceId,

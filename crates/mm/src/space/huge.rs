@@ -219,25 +219,44 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
     }
     let whole = VaRange::sized(va.align_down(order.bytes()), order.bytes());
     let whole = whole.expect("an area of huge pages is aligned");
-    clear_places(stock, space, &mut gather, (whole, order));
+    clear_place(stock, space, &mut gather, (whole, order));
     gather.shoot();
 }
-/// Takes empty tables out of the places of huge pages in `range`. The caller holds the writer, and
-/// shoots.
+/// The same for all places of huge pages in `range`. The caller holds the writer, and shoots.
 pub(super) fn clear_places<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
     gather: &mut Gather<'s, 'm, M, P>,
     (range, order): (VaRange, Order),
+    steps: &mut Steps,
+) {
+    let (tables, level): (Tables<'_, M, P>, Level) = (space.tables(stock), level_of(order));
+    let mut va = range.start();
+    while va < range.end() {
+        steps.take_flushed(gather, stock.machine, 1);
+        let found = tables.walk(va);
+        let next = behind(va, found.level.max(level));
+        if found.level < level {
+            let place = VaRange::new(va, next).expect("a place of the range");
+            clear_place(stock, space, gather, (place, order));
+        }
+        va = next;
+    }
+}
+/// Takes empty tables out of the place of one huge page.
+fn clear_place<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    gather: &mut Gather<'s, 'm, M, P>,
+    (whole, order): (VaRange, Order),
 ) {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let mut level = Level::BASE;
     while level < level_of(order) {
-        let mut va = range.start();
-        while va < range.end() {
+        let mut va = whole.start();
+        while va < whole.end() {
             let found = tables.walk(va);
-            // Where the walk ends above, there is no such table in all that the word translates.
-            let next = behind(va, found.level.max(level.up()));
+            let next = behind(va, level.up());
             if found.level == level {
                 gather.room_for_tables(1);
                 let note = |range, above| gather.note_table(range, above);

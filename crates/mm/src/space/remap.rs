@@ -158,7 +158,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     if let Some(order) = order {
         // A fault that began before the target was cleared may be making a table there.
         stock.wait_for_readers();
-        clear_places(stock, space, &mut gather, (to, order));
+        clear_places(stock, space, &mut gather, (to, order), steps);
         gather.shoot(); // a leaf comes where a table was
     }
     let what = relocate(stock, space, (kept, to.start()), level, steps);

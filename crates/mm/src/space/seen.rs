@@ -115,7 +115,6 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     pub(crate) fn is_empty(&self, found: &Found, range: VaRange) -> bool {
         self.tables.is_empty_beside(found, range)
     }
-
     /// Makes the tables for `va` down to the one with entries of `level`.
     pub(crate) fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
         // A table comes where a large leaf may have been, which is flushed before, whatever the
