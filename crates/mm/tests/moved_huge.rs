@@ -2,15 +2,15 @@
 //! both rules, and what is refused.
 
 use crate::common::*;
-use crate::private_huge::{filled, shown};
+use crate::private_huge::{filled, shown, sim_by};
 use foliant::fault::Refusal;
 use foliant::object::ObjectRequest;
 use foliant::pool::Budget;
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, RangeError, RemapError, SpaceId};
-use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
+use foliant::table::{Paging, X86_64};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
-use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
+use foliant_sim::{Failing, Format};
 use foliant_units::{Bytes, Order, Pages, Va, VaRange};
 
 const SIZE: Order = Order::SIZE_2M;
@@ -38,9 +38,7 @@ fn go<P: Paging>(
     mm.remap(id, from, from.bytes(), Move::To(Va::new(to)))
 }
 fn life<P: Paging>(format: Format, replace: Option<Replace>) {
-    let mut config = Config::seeded(2, Bytes::new(64 << 20), 7).with_format(format);
-    config.rules.replace = replace.unwrap_or(config.rules.replace);
-    let sim = Sim::new(config).unwrap();
+    let sim = sim_by(format, replace);
     let (mm, id) = filled::<P>(&sim, 6);
     let see = |id, nth| load(&sim, &mm, id, at(nth));
     let put = |id, nth, value| store(&sim, &mm, id, at(nth), value);
@@ -94,13 +92,7 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
 
 #[test]
 fn huge_pages_move_as_they_are_on_every_format_by_both_rules() {
-    let x86 = Format::X86_64(X86Levels::Four);
-    life::<X86_64<4>>(x86, None);
-    life::<X86_64<4>>(x86, Some(Replace::BreakBeforeMake));
-    life::<X86_64<5>>(Format::X86_64(X86Levels::Five), None);
-    life::<Aarch64>(Format::Aarch64, None);
-    life::<Riscv64<3>>(Format::Riscv64(RiscvMode::Sv39), None);
-    life::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), None);
+    on_every_format!(life);
 }
 
 /// What a place is goes along: spent it stays spent.
@@ -215,4 +207,24 @@ fn a_table_that_a_late_fault_left_gives_way_to_a_page_that_is_moved() {
     assert_eq!(go(mm, id, places(10, 1), at(0)), Ok(places(0, 1)));
     assert_eq!(mm.total(Event::TableFreed) - before, 1);
     assert_eq!(load(&machine.sim, mm, id, at(0)), 5);
+}
+
+/// Places are looked through with preemption points, however many there are.
+#[test]
+fn very_many_places_are_moved_with_preemption_points() {
+    const GIB: u64 = 512;
+    let machine = crate::common::beside::Beside::new(sim(1, 160));
+    let mm = machine.manager(Policy::BASE_ONLY);
+    mm.resize_pool(SIZE, 48, Budget::ALL).unwrap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let (place, bytes) = (Place::NoReplace(Va::new(at(0))), places(0, 48 * GIB).bytes());
+    let flags = HUGE.with(Flags::NORESERVE);
+    mm.map(id, &MapRequest { place, bytes, flags, tag: 0 }).unwrap();
+    for gib in 0..48 {
+        assert_eq!(mm.fault(id, Va::new(at(gib * GIB)), Access::Write), MAPPED[0]);
+    }
+    let before = machine.yields();
+    go(&mm, id, places(0, 48 * GIB), at(64 * GIB)).unwrap();
+    assert_eq!(machine.yields() - before, 10, "9 without those of the 24,576 places");
 }

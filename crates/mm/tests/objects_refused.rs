@@ -8,10 +8,10 @@ use foliant::object::ObjectRequest;
 use foliant::space::{
     Flags, MapError, MapRequest, Move, ObjectId, Place, RangeError, RemapError, SpaceId,
 };
-use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
+use foliant::table::Paging;
 use foliant::{Access, Outcome, Policy};
 use foliant_machine::Replace;
-use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
+use foliant_sim::{Config, Failing, Format, Sim};
 use foliant_units::{Bytes, Pages, Va};
 
 const SHARED: Flags = Flags::READ_WRITE.with(Flags::SHARED);
@@ -222,11 +222,5 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
 
 #[test]
 fn an_object_lives_on_every_format_by_both_rules() {
-    let x86 = Format::X86_64(X86Levels::Four);
-    life::<X86_64<4>>(x86, None);
-    life::<X86_64<4>>(x86, Some(Replace::BreakBeforeMake));
-    life::<X86_64<5>>(Format::X86_64(X86Levels::Five), None);
-    life::<Aarch64>(Format::Aarch64, None);
-    life::<Riscv64<3>>(Format::Riscv64(RiscvMode::Sv39), None);
-    life::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), None);
+    on_every_format!(life);
 }

@@ -8,10 +8,10 @@ use foliant::manager::Setup;
 use foliant::object::ObjectRequest;
 use foliant::pool::Budget;
 use foliant::space::{Advice, Flags, MapError, MapRequest, ObjectId, Place, SpaceId};
-use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
+use foliant::table::{Paging, X86_64};
 use foliant::{Access, Outcome, Policy};
 use foliant_machine::Replace;
-use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
+use foliant_sim::{Config, Failing, Format, Sim};
 use foliant_units::{Bytes, Order, Pages, Va};
 
 const SIZE: Order = Order::SIZE_2M;
@@ -50,6 +50,11 @@ pub(crate) fn shown<P: Paging>(mm: &AnyMm<'_, P>, expect: (u64, u64, u64, u64)) 
     let counts = (pool.nr_hugepages, pool.free_hugepages);
     assert_eq!((counts.0, counts.1, pool.resv_hugepages, pool.surplus_hugepages), expect);
 }
+pub(crate) fn sim_by(format: Format, replace: Option<Replace>) -> Sim {
+    let mut config = Config::seeded(2, Bytes::new(64 << 20), 7).with_format(format);
+    config.rules.replace = replace.unwrap_or(config.rules.replace);
+    Sim::new(config).unwrap()
+}
 pub(crate) fn filled<'m, P: Paging>(sim: &'m Sim, pages: u64) -> (Audited<'m, P>, SpaceId) {
     let mm: Audited<'m, P> = audited(sim, &Setup::of(&sim.config().memory, Policy::BASE_ONLY));
     for cpu in mm.cpus() {
@@ -63,9 +68,7 @@ pub(crate) fn filled<'m, P: Paging>(sim: &'m Sim, pages: u64) -> (Audited<'m, P>
 
 /// The counts are Linux 6.18's, step by step.
 fn life<P: Paging>(format: Format, replace: Option<Replace>) {
-    let mut config = Config::seeded(2, Bytes::new(64 << 20), 7).with_format(format);
-    config.rules.replace = replace.unwrap_or(config.rules.replace);
-    let sim = Sim::new(config).unwrap();
+    let sim = sim_by(format, replace);
     let (mm, id) = filled::<P>(&sim, 6);
     let see = |id, nth| load(&sim, &mm, id, at(nth));
     let put = |id, nth, value| store(&sim, &mm, id, at(nth), value);
@@ -116,13 +119,7 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
 
 #[test]
 fn a_private_area_lives_on_every_format_by_both_rules() {
-    let x86 = Format::X86_64(X86Levels::Four);
-    life::<X86_64<4>>(x86, None);
-    life::<X86_64<4>>(x86, Some(Replace::BreakBeforeMake));
-    life::<X86_64<5>>(Format::X86_64(X86Levels::Five), None);
-    life::<Aarch64>(Format::Aarch64, None);
-    life::<Riscv64<3>>(Format::Riscv64(RiscvMode::Sv39), None);
-    life::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), None);
+    on_every_format!(life);
 }
 
 /// A place whose reservation is spent stays so while the object's page is mapped there.

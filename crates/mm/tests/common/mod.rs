@@ -126,6 +126,22 @@ impl Drop for Over {
     }
 }
 
+/// Calls a test on every format, by its own rule for live entries and, on x86-64, by the other.
+macro_rules! on_every_format {
+    ($test:ident) => {{
+        use foliant::table::{Aarch64, Riscv64, X86_64};
+        use foliant_sim::{Format, RiscvMode, X86Levels};
+        let x86 = Format::X86_64(X86Levels::Four);
+        $test::<X86_64<4>>(x86, None);
+        $test::<X86_64<4>>(x86, Some(foliant_machine::Replace::BreakBeforeMake));
+        $test::<X86_64<5>>(Format::X86_64(X86Levels::Five), None);
+        $test::<Aarch64>(Format::Aarch64, None);
+        $test::<Riscv64<3>>(Format::Riscv64(RiscvMode::Sv39), None);
+        $test::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), None);
+    }};
+}
+pub(crate) use on_every_format;
+
 /// A machine, its manager, and what ends the test.
 pub type World<M> = (&'static M, &'static Mm<'static>, Over);
 
