@@ -293,6 +293,11 @@ fn terminals_and_who_is_in_front_are_as_on_the_host() {
 }
 
 #[test]
+fn what_runs_is_not_written_and_what_is_written_does_not_run() {
+    same_on(["1", "4"], "running_files", &[]);
+}
+
+#[test]
 fn who_takes_all_that_waits_is_refused() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "greedy") else { return };

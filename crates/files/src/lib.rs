@@ -20,6 +20,7 @@
 //! | `unlink`; `rmdir` | [`Files::place`], [`Files::unlink`]; [`Files::remove_folder`] |
 //! | `rename` | [`rename_flags`], [`Files::place`] twice, [`Files::rename`] |
 //! | `getdents64` | [`Files::entries`] |
+//! | what a program is run from; `open` for writing, `truncate` | [`Files::hold_for`] |
 //!
 //! **Invariants**
 //! - N1. A [`NodeId`] means one node for ever. When that is gone, the id is refused.
@@ -34,6 +35,8 @@
 //!   given to another node keeps its cookie, and so does a node that is renamed within a folder.
 //! - N7. No name is looked up in a folder that was put off, until it is filled: whoever looks is
 //!   told to fill it.
+//! - N8. No node is held to be run and to be written at once: whoever would be the second is
+//!   refused. Those that hold it otherwise are not asked.
 //!
 //! **Locking.** One lock around [`Files`] is all that is needed. Walks, facts and entries only read
 //! and may run beside each other. A [`Place`] that was found under the lock says what was there
@@ -87,6 +90,7 @@ pub use entries::Entry;
 pub use facts::{Facts, Time};
 pub use files::Files;
 pub use id::NodeId;
+pub use life::Purpose;
 pub use node::Body;
 pub use place::{Final, Place, Slash};
 pub use refused::Refused;

@@ -1,8 +1,28 @@
-//! How long a node lives (N2).
+//! How long a node lives (N2), and for what it is held (N8).
 
 use crate::files::Files;
 use crate::id::NodeId;
 use crate::node::{Kind, Node, Unnamed};
+use crate::refused::Refused;
+
+/// What a node is held for, where others are refused for it (N8).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Purpose {
+    /// Its bytes are changed: it is open for writing, or its length is changed.
+    Write,
+    /// A program is run from it.
+    Run,
+}
+
+impl Purpose {
+    /// What one holder counts, up for those that write and down for those that run.
+    fn step(self) -> i64 {
+        match self {
+            Purpose::Write => 1,
+            Purpose::Run => -1,
+        }
+    }
+}
 
 impl<C> Files<C> {
     /// Notes that somebody holds a node, as an open descriptor or a current folder does: it stays
@@ -20,6 +40,25 @@ impl<C> Files<C> {
         let held = self.node_mut(node)?;
         held.holders = held.holders.saturating_sub(1);
         self.settle(node)
+    }
+
+    /// Holds a node for a purpose. Refused as [`Refused::Runs`] or [`Refused::Written`] where it is
+    /// held for the other one, and as [`Refused::NotFound`] if it is gone.
+    pub fn hold_for(&mut self, id: NodeId, purpose: Purpose) -> Result<(), Refused> {
+        let node = self.node_mut(id).ok_or(Refused::NotFound)?;
+        match purpose {
+            Purpose::Write if node.purposes < 0 => return Err(Refused::Runs),
+            Purpose::Run if node.purposes > 0 => return Err(Refused::Written),
+            Purpose::Write | Purpose::Run => node.purposes += purpose.step(),
+        }
+        self.hold(id);
+        Ok(())
+    }
+
+    /// Notes that a holder for this purpose lets go, as [`let_go`](Files::let_go) does.
+    pub fn let_go_for(&mut self, id: NodeId, purpose: Purpose) -> Option<C> {
+        self.node_mut(id)?.purposes -= purpose.step();
+        self.let_go(id)
     }
 
     /// Ends a node that nothing keeps, and the removed folders above it that only it kept.

@@ -77,6 +77,8 @@ pub(crate) struct Node<C> {
     pub(crate) kind: Kind<C>,
     pub(crate) seats: Seats,
     pub(crate) holders: u64,
+    /// Of the holders, those that write, or less than 0: those that run a program (N8).
+    pub(crate) purposes: i64,
     pub(crate) unnamed: Unnamed,
     /// Of a folder that is filled when somebody looks into it: what fills it (N7).
     pub(crate) due: Option<C>,
@@ -85,7 +87,7 @@ pub(crate) struct Node<C> {
 impl<C> Node<C> {
     pub(crate) fn new(facts: Facts, kind: Kind<C>) -> Node<C> {
         let (seats, unnamed) = (Seats::default(), Unnamed::Stays);
-        Node { facts, kind, seats, holders: 0, unnamed, due: None }
+        Node { facts, kind, seats, holders: 0, purposes: 0, unnamed, due: None }
     }
     /// Whether it is a folder that has names, or will have.
     pub(crate) fn has_names(&self) -> bool {

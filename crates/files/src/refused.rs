@@ -31,6 +31,10 @@ pub enum Refused {
     TooManyLinks,
     /// A folder has no second name.
     NotPermitted,
+    /// A program is run from it, and nobody writes to it meanwhile.
+    Runs,
+    /// Somebody writes to it, and no program is run from it meanwhile.
+    Written,
     /// This folder is filled first ([`Files::put_off`](crate::Files::put_off)), and then all is
     /// asked again. No program is told.
     Due(NodeId),
@@ -51,6 +55,7 @@ impl Refused {
             Refused::Busy => errno::EBUSY,
             Refused::TooManyLinks => errno::EMLINK,
             Refused::NotPermitted => errno::EPERM,
+            Refused::Runs | Refused::Written => errno::ETXTBSY,
         }
     }
 }
@@ -70,6 +75,8 @@ impl fmt::Display for Refused {
             Refused::Busy => "the root, `.` and `..` stay where they are",
             Refused::TooManyLinks => "too many links",
             Refused::NotPermitted => "a folder has no second name",
+            Refused::Runs => "a program is run from it",
+            Refused::Written => "it is open for writing",
             Refused::Due(_) => "the folder is filled first",
         })
     }

@@ -1,4 +1,4 @@
-//! What all tests share: a tree with names that say what they are, and the audit of N1 to N6.
+//! What all tests share: a tree with names that say what they are, and the audit of the invariants.
 
 mod call;
 mod changes;
@@ -131,6 +131,7 @@ fn audit<C>(files: &Files<C>) {
     for id in &ids {
         let node = files.node(*id).expect("N1");
         let names = seats.get(id).copied().unwrap_or(0);
+        assert!(node.purposes.unsigned_abs() <= node.holders, "N8");
         assert_eq!(node.seats.len(), names, "N3");
         let of_removed = removed.get(id).copied().unwrap_or(0);
         let kind = node.facts.mode & S_IFMT;

@@ -10,8 +10,13 @@
 //!   from then on it ends it.
 //! - L2. Where things go follows from the file alone, as on a Linux that does not choose addresses
 //!   at random: a program runs the same way twice.
+//! - L3. The file of a program is held to be run by the memory that has its parts, and so is each
+//!   file that is looked at here, for as long as that takes. Loaders and scripts are let go of.
+//!   (Linux holds a file to be written by its mappings, too, where the descriptor was for writing;
+//!   here only descriptors do.)
 
 use super::content::Bytes;
+use super::hold::Hold;
 use super::opened::Descriptor;
 use super::process::{Held, Image};
 use super::sched;
@@ -26,7 +31,7 @@ use core::sync::atomic::Ordering;
 use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
-use foliant_files::{Last, NodeId};
+use foliant_files::{Last, Purpose};
 use foliant_linux::{Errno, Layout};
 use foliant_units::Va;
 use linux_raw_sys::auxvec::{
@@ -73,7 +78,7 @@ fn down(at: u64) -> u64 {
 
 /// A file that can be mapped and looked at.
 struct Executable {
-    node: NodeId,
+    hold: Hold, // L3
     bytes: Arc<Bytes>,
     head: Vec<u8>,
 }
@@ -86,11 +91,12 @@ impl Executable {
         if facts.mode & S_IFMT != S_IFREG || facts.mode & 0o111 == 0 {
             return Err(Errno(EACCES));
         }
+        let hold = Hold::to(Purpose::Run, node)?;
         let bytes = world().in_memory(node)?.ok_or(Errno(EACCES))?;
         let mut head = alloc::vec![0; PAGE as usize];
         let count = bytes.file.pread(&mut head, 0)? as usize;
         head.truncate(count);
-        Ok(Executable { node, bytes, head })
+        Ok(Executable { hold, bytes, head })
     }
     /// The interpreter behind `#!`, and the one word behind that.
     fn interpreter(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
@@ -283,13 +289,14 @@ pub(super) fn exec(
     let (heap, top) = (Va::new(by + elf.end()), Va::new(END - TOP_GAP));
     let layout = Layout { heap, top, stack: Va::new(END - PAGE) };
     let limits = thread.process.limits.of_memory(managed());
-    let memory = Held::of(Memory::new(manager(), layout, limits)?);
+    let memory = Memory::new(manager(), layout, limits)?;
+    let memory = Held::of(memory, file.hold.again()?);
     let loader_by =
         memory.with_alone(|memory| map_all(memory, (&file, &elf, by), loader.as_ref()))?;
     be_alone(thread)?;
     replace(thread, memory); // L1
     let place = Placed { elf: &elf, by, loader: loader.as_ref().map(|(_, elf)| (elf, loader_by)) };
-    let absolute = world().files.read().path_of(file.node).unwrap_or_default();
+    let absolute = world().files.read().path_of(file.hold.node()).unwrap_or_default();
     let name = named.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let name = name[..name.len().min(15)].to_vec();
     let image = Image { path: absolute, name, arguments, environment, ..Image::default() };

@@ -76,6 +76,7 @@ mod events;
 mod exec;
 mod futex;
 mod handlers;
+mod hold;
 mod khugepaged;
 mod life;
 mod limits;

@@ -6,6 +6,7 @@
 //!
 //! **Invariants**
 //! - D1. An opened file holds its node: what is unlinked stays until the last descriptor is closed.
+//!   One that was opened by a path for writing holds it for that: no program is run from it.
 //! - D2. An opened file is dropped with no lock held: it lets go of its node.
 //!
 //! **Locking**: the position's lock is held around a read or write that moves it, as Linux does; it
@@ -14,6 +15,7 @@
 use super::channel::{Channel, Waits};
 use super::content::{Bytes, Content, Device};
 use super::events::Events;
+use super::hold::Hold;
 use super::locks::{self, Owner};
 use super::parking::Parking;
 use super::pieces::{PIECE, moved, read_at, slice, write_at};
@@ -44,6 +46,7 @@ static OPENED: AtomicU64 = AtomicU64::new(0);
 /// An opened file.
 pub(super) struct Opened {
     pub(super) node: NodeId,
+    _hold: Hold,
     flags: AtomicU32,
     position: Parking<u64>,
     /// What a text was when it was read from its beginning last.
@@ -62,8 +65,6 @@ impl Drop for Opened {
         }
         let closed = self.channel.take();
         drop(closed);
-        let gone = world().files.write().let_go(self.node); // D1
-        drop(gone);
     }
 }
 
@@ -77,16 +78,17 @@ pub(super) enum From {
 }
 
 impl Opened {
-    fn holding(node: NodeId, flags: u32) -> Opened {
-        world().files.write().hold(node); // D1
+    fn holding(hold: Hold, flags: u32) -> Opened {
+        let node = hold.node();
         let (flags, position) = (AtomicU32::new(flags), Parking::new(0));
         let (text, has_locks) = (Mutex::new(Arc::default()), AtomicBool::new(false));
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
-        Opened { node, flags, position, text, number, has_locks, channel: None }
+        Opened { node, _hold: hold, flags, position, text, number, has_locks, channel: None }
     }
-    /// Opens a node.
-    pub(super) fn of(node: NodeId, flags: u32) -> Result<Arc<Opened>, Errno> {
-        let mut opened = Opened::holding(node, flags);
+    /// Opens a node that is held.
+    pub(super) fn of(hold: Hold, flags: u32) -> Result<Arc<Opened>, Errno> {
+        let node = hold.node();
+        let mut opened = Opened::holding(hold, flags);
         if flags & O_PATH != 0 || world().files.read().is_folder(node) {
             return Ok(Arc::new(opened));
         }
@@ -99,7 +101,7 @@ impl Opened {
     pub(super) fn of_channel(channel: Arc<dyn Channel>, mode: u32, flags: u32) -> Arc<Opened> {
         let content = Content::Channel(channel.clone());
         let node = world().files.write().make_unnamed(mode, content, clock::now());
-        let mut opened = Opened::holding(node, flags);
+        let mut opened = Opened::holding(Hold::of(node), flags);
         opened.channel = Some(channel);
         Arc::new(opened)
     }
@@ -319,7 +321,7 @@ impl Descriptors {
     pub(super) fn first(most: usize) -> Descriptors {
         let flags = [O_RDONLY, O_WRONLY, O_WRONLY];
         let all = names::streams().into_iter().zip(flags).map(|(node, flags)| {
-            let opened = Opened::of(node, flags).ok()?;
+            let opened = Opened::of(Hold::of(node), flags).ok()?;
             Some(Descriptor { opened, closes: false })
         });
         Descriptors { all: all.collect(), most }

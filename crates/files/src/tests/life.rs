@@ -1,7 +1,7 @@
 //! How long nodes live, and what an id means afterwards.
 
 use super::{Tree, at, audit, plain};
-use crate::{Files, Last, Refused};
+use crate::{Files, Last, Purpose, Refused};
 
 #[test]
 fn an_id_that_is_gone_is_refused_everywhere() {
@@ -52,6 +52,60 @@ fn a_file_that_is_held_outlives_its_name() {
     assert_eq!(tree.files.let_go(leaf), None);
     assert_eq!(tree.files.let_go(leaf), Some(2));
     assert_eq!(tree.files.let_go(leaf), None);
+}
+
+#[test]
+fn a_file_that_runs_is_not_written_and_the_other_way_round() {
+    use Purpose::{Run, Write};
+    // All ways to hold a file six times, or to let go of it: beside two counts.
+    const KINDS: u32 = 4;
+    for way in 0..KINDS.pow(6) {
+        let mut tree = Tree::new();
+        let leaf = tree.leaf("f", 1);
+        let mut counts = [0, 0];
+        for step in 0..6 {
+            let kind = way / KINDS.pow(step) % KINDS;
+            let (purpose, one, other) = if kind % 2 == 0 { (Write, 0, 1) } else { (Run, 1, 0) };
+            if kind < 2 {
+                let refusal = [Refused::Runs, Refused::Written][one];
+                let expect = if counts[other] == 0 { Ok(()) } else { Err(refusal) };
+                assert_eq!(tree.files.hold_for(leaf, purpose), expect, "way {way}");
+                counts[one] += u32::from(expect.is_ok());
+            } else if counts[one] > 0 {
+                assert_eq!(tree.files.let_go_for(leaf, purpose), None);
+                counts[one] -= 1;
+            }
+            audit(&tree.files);
+        }
+    }
+}
+
+#[test]
+fn what_runs_or_is_written_outlives_its_name() {
+    for (purpose, other, refusal) in [
+        (Purpose::Run, Purpose::Write, Refused::Runs),
+        (Purpose::Write, Purpose::Run, Refused::Written),
+    ] {
+        let mut tree = Tree::new();
+        let leaf = tree.leaf("f", 1);
+        tree.files.hold_for(leaf, purpose).unwrap();
+        tree.link(leaf, "g").unwrap();
+        // A second name, and none, are the same file; one that takes its name is another.
+        assert_eq!(tree.unlink("f"), Ok(None));
+        assert_eq!(tree.files.hold_for(tree.walk("g").unwrap(), other), Err(refusal));
+        let new = tree.leaf("f", 2);
+        tree.files.hold_for(new, other).unwrap();
+        assert_eq!(tree.rename("f", "g", 0), Ok(None));
+        assert_eq!(tree.files.hold_for(leaf, other), Err(refusal));
+        // Holders without a purpose are not asked, and keep nobody away.
+        tree.files.hold(leaf);
+        assert_eq!(tree.files.let_go_for(leaf, purpose), None);
+        assert_eq!(tree.files.hold_for(leaf, other), Ok(()));
+        assert_eq!(tree.files.let_go(leaf), None);
+        assert_eq!(tree.files.let_go_for(leaf, other), Some(1));
+        assert_eq!(tree.files.hold_for(leaf, purpose), Err(Refused::NotFound));
+        assert_eq!(tree.files.let_go_for(leaf, purpose), None);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::super::channel::Waits;
 use super::super::content::{Content, Device};
 use super::super::events::Events;
+use super::super::hold::Hold;
 use super::super::opened::{DESCRIPTORS_MAX, Descriptor, From, Opened};
 use super::super::pipe::{self, Pipe};
 use super::super::process::Member;
@@ -18,7 +19,7 @@ use super::numbers::{
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use foliant_files::{Last, NodeId};
+use foliant_files::{Last, NodeId, Purpose};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EAGAIN, EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOTTY, EPIPE, ESPIPE};
 use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
@@ -182,6 +183,10 @@ pub(super) fn ftruncate(thread: &Arc<Thread>, [number, bytes, ..]: Six) -> Answe
 pub(super) fn truncate(thread: &Arc<Thread>, [path, bytes, ..]: Six) -> Answer {
     let path = user::get_path(path)?;
     let node = thread.process.walk(thread.process.folder(), &path, Last::Follow)?;
+    if (bytes as i64) < 0 {
+        return Err(Errno(EINVAL));
+    }
+    let _hold = Hold::to(Purpose::Write, node)?;
     set_length(thread, node, bytes)
 }
 pub(super) fn fallocate(thread: &Arc<Thread>, [number, mode, from, bytes, ..]: Six) -> Answer {
@@ -338,7 +343,7 @@ pub(super) fn pipe2(thread: &Arc<Thread>, [at, flags, ..]: Six) -> Answer {
     let content = Content::Channel(Pipe::new());
     let node = world().files.write().make_unnamed(S_IFIFO | 0o600, content, clock::now());
     let kept = flags & O_NONBLOCK;
-    let [reads, writes] = [O_RDONLY, O_WRONLY].map(|way| Opened::of(node, way | kept));
+    let [reads, writes] = [O_RDONLY, O_WRONLY].map(|way| Opened::of(Hold::of(node), way | kept));
     let closes = flags & O_CLOEXEC != 0;
     let add = |opened| thread.process.descriptors.lock().add(0, Descriptor { opened, closes });
     let take = |number| drop(thread.process.descriptors.lock().take(number));

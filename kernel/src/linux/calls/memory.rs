@@ -1,6 +1,7 @@
 //! Calls about memory: arguments go on to `foliant-linux`.
 
 use super::super::content::{Bytes, Content};
+use super::super::hold::Hold;
 use super::super::opened::{Descriptor, Opened};
 use super::super::thread::Thread;
 use super::super::{File, clock, user, userfault, world};
@@ -128,7 +129,7 @@ pub(super) fn memfd_create(thread: &Arc<Thread>, [name, flags, ..]: Six) -> Answ
     let file = File::memfd(manager(), &name, flags)?;
     let content = Content::Memory(Bytes::of(file));
     let node = world().files.write().make_unnamed(S_IFREG | 0o777, content, clock::now());
-    let opened = Opened::of(node, O_RDWR)?;
+    let opened = Opened::of(Hold::of(node), O_RDWR)?;
     let closes = flags & MFD_CLOEXEC != 0;
     thread.process.descriptors.lock().add(0, Descriptor { opened, closes })
 }

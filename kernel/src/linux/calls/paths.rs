@@ -1,6 +1,7 @@
 //! Calls about names of files.
 
 use super::super::content::Content;
+use super::super::hold::Hold;
 use super::super::opened::{Descriptor, Opened};
 use super::super::process::Process;
 use super::super::thread::Thread;
@@ -9,7 +10,9 @@ use super::{Answer, refused};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use foliant_files::{Body, Files, Final, Last, NodeId, Place, Refused, Time, rename_flags};
+use foliant_files::{
+    Body, Files, Final, Last, NodeId, Place, Purpose, Refused, Time, rename_flags,
+};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ERANGE, ESTALE};
 use linux_raw_sys::errno::{EEXIST, ENXIO};
@@ -100,7 +103,11 @@ pub(super) fn openat(thread: &Arc<Thread>, [number, path, flags, mode, ..]: Six)
     if flags & O_DIRECTORY != 0 && !is_folder && !is_unnamed {
         return Err(Errno(ENOTDIR));
     }
-    let opened = Opened::of(node, flags & !O_CLOEXEC)?;
+    let hold = match writes && flags & O_PATH == 0 {
+        true => Hold::to(Purpose::Write, node)?,
+        false => Hold::of(node),
+    };
+    let opened = Opened::of(hold, flags & !O_CLOEXEC)?;
     if flags & O_TRUNC != 0 && flags & O_PATH == 0 && facts.mode & S_IFMT == S_IFREG {
         truncate(node)?;
     }
@@ -153,6 +160,7 @@ fn find_or_make(
 }
 /// Takes a file's bytes away.
 fn truncate(node: NodeId) -> Result<(), Errno> {
+    let _hold = Hold::to(Purpose::Write, node)?;
     match world().content(node)? {
         Content::Packed([]) => return Ok(()),
         Content::Packed(_) => {

@@ -133,7 +133,7 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
         let memory = own.memory().ok_or(Errno(ESRCH))?;
         let memory = match has(CLONE_VM) {
             true => memory,
-            false => process::Held::of(memory.with_alone(|memory| memory.fork())?),
+            false => memory.fork()?,
         };
         let child = own.child(memory);
         child.borrows.store(has(CLONE_VFORK), Ordering::Release);

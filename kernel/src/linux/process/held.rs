@@ -1,20 +1,24 @@
 //! A process's memory, as its threads and those of others have it.
 //!
 //! **Invariants**
-//! - P3. It ends with the last one that holds it, and no CPU runs its space then (sched::S2).
+//! - P3. It ends with the last one that holds it, and no CPU runs its space then (sched::S2). No
+//!   lock is held then: the file of its program is let go of (hold::G1).
 
 use super::super::Memory;
+use super::super::hold::Hold;
 use super::super::waiters::Cut;
 use crate::running::Origin;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use foliant::fault::Access;
-use foliant_linux::{Fault, Told};
+use foliant_linux::{Errno, Fault, Told};
 use spin::{Mutex, RwLock};
 
 /// Memory of one or two processes (P1).
 pub(in super::super) struct Held {
     memory: RwLock<Option<Memory>>,
+    /// The file of the program that is in it (exec::L3).
+    program: Hold,
     /// Descriptors of `userfaultfd` by their numbers, for faults that are told.
     handlers: Mutex<BTreeMap<u64, Weak<dyn Handles>>>,
 }
@@ -26,9 +30,15 @@ pub(in super::super) trait Handles: Send + Sync {
 }
 
 impl Held {
-    pub(in super::super) fn of(memory: Memory) -> Arc<Held> {
+    pub(in super::super) fn of(memory: Memory, program: Hold) -> Arc<Held> {
         let memory = RwLock::new(Some(memory));
-        Arc::new(Held { memory, handlers: Mutex::new(BTreeMap::new()) })
+        Arc::new(Held { memory, program, handlers: Mutex::new(BTreeMap::new()) })
+    }
+    /// A copy for a child.
+    pub(in super::super) fn fork(&self) -> Result<Arc<Held>, Errno> {
+        let program = self.program.again()?;
+        let memory = self.with_alone(Memory::fork)?;
+        Ok(Held::of(memory, program))
     }
     pub(in super::super) fn with<R>(&self, work: impl FnOnce(&Memory) -> R) -> R {
         work(self.memory.read().as_ref().expect("it is there until it is dropped"))

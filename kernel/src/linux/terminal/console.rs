@@ -1,6 +1,7 @@
 //! The terminal of the first session: whoever started the program types there, and sees it.
 
 use super::super::content::{Content, number};
+use super::super::hold::Hold;
 use super::super::names;
 use super::super::opened::{Descriptor, Opened};
 use super::super::process::Process;
@@ -46,7 +47,7 @@ pub(in super::super) fn start(
     let content = Content::Channel(Arc::new(Named(tty.clone())));
     let node = names::make(b"dev/console", S_IFCHR | 0o620, Body::Leaf(content));
     let node = node.map_err(|why| Errno(why.errno()))?;
-    let opened = Opened::of(node, O_RDWR | O_NOCTTY)?;
+    let opened = Opened::of(Hold::of(node), O_RDWR | O_NOCTTY)?;
     for number in 0..if errors_are_apart { 2 } else { 3 } {
         let descriptor = Descriptor { opened: opened.clone(), closes: false };
         let before = process.descriptors.lock().set(number, Some(descriptor));

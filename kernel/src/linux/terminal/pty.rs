@@ -8,6 +8,7 @@
 use super::super::channel::{Channel, Waits};
 use super::super::content::{Content, number};
 use super::super::events::Events;
+use super::super::hold::Hold;
 use super::super::opened::Opened;
 use super::super::transfer::Transfer;
 use super::super::waiters::Waiters;
@@ -155,5 +156,5 @@ pub(in super::super) fn peer(master: &dyn Channel, flags: u32) -> Result<Arc<Ope
     let master: &dyn Any = master;
     let Some(master) = master.downcast_ref::<Master>() else { return Err(Errno(ENOTTY)) };
     let node = names::find(master.number.name().as_bytes()).ok_or(Errno(EIO))?;
-    Opened::of(node, flags)
+    Opened::of(Hold::of(node), flags)
 }
