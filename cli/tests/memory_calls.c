@@ -122,6 +122,47 @@ static void own_memory_as_a_file(void)
 	close(file);
 }
 
+static char text[1 << 17], again[1 << 17];
+
+static long read_all(int file, char *into, size_t step)
+{
+	long all = 0, came;
+
+	while ((came = read(file, into + all, step)) > 0)
+		all += came;
+	return all;
+}
+
+/* A text of many rows, read in pieces of any size, from anywhere, and while it becomes another. */
+static void own_maps(void)
+{
+	char *at = mmap(0, 800 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int file, rows = 0;
+	long all, came;
+
+	for (int nth = 0; nth < 800; nth += 2)
+		mprotect(at + nth * PAGE, PAGE, PROT_NONE);
+	file = open("/proc/self/maps", O_RDONLY);
+	all = read_all(file, text, sizeof(text));
+	say("no more", read(file, again, 10) + read(file, again, 10));
+	for (long nth = 0; nth < all; nth++)
+		rows += text[nth] == '\n';
+	say("a row for each part", rows >= 800 && rows < 830);
+	lseek(file, 0, SEEK_SET);
+	say("by a few bytes", read_all(file, again, 7) == all && !memcmp(text, again, all));
+	came = pread(file, again, 100, 5000);
+	say("from the middle", came == 100 && !memcmp(text + 5000, again, came));
+	came = pread(file, again, 50, 10);
+	say("and back", came == 50 && !memcmp(text + 10, again, came));
+	say("beyond the end", pread(file, again, 10, 1 << 20));
+	lseek(file, 0, SEEK_SET);
+	came = read(file, again, sizeof(again));
+	say("whole rows of a page", came > 3900 && came <= 4096 && again[came - 1] == '\n');
+	munmap(at, 800 * PAGE);
+	say("the rest is as it is now", read_all(file, again, 4096) < 8000);
+	close(file);
+}
+
 static void file_locks(void)
 {
 	int file = memfd_create("locked", 0), child;
@@ -423,6 +464,7 @@ int main(int count, char **words)
 	segments();
 	another_process();
 	own_memory_as_a_file();
+	own_maps();
 	file_locks();
 	limits();
 	clocks();

@@ -419,6 +419,7 @@ fn stressors_of_memory_find_what_they_wrote() {
     let stressors = "--vm 1 --vm-ops 100 --vm-bytes 4M --mmap 1 --mmap-ops 10 --mmap-bytes 2M
         --mremap 1 --mremap-ops 10 --mremap-bytes 2M
         --fork 1 --fork-ops 50 --brk 1 --brk-ops 300 --mlock 1 --mlock-ops 100
+        --madvise 1 --madvise-ops 1 --shm 1 --shm-ops 5 --remap 1 --remap-ops 5
         --shm-sysv 1 --shm-sysv-ops 5
         --memfd 1 --memfd-ops 5 --memfd-bytes 2M --tlb-shootdown 1 --tlb-shootdown-ops 10
         --mmapfork 1 --mmapfork-ops 1 --userfaultfd 1 --userfaultfd-ops 10

@@ -24,6 +24,18 @@ use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
 /// Where a name begins.
 const NAME_COLUMN: usize = 73;
 
+/// Where the vma ends that a row is about; none where there was none.
+type Row = Result<Option<u64>, fmt::Error>;
+
+/// Writes all rows.
+fn each(mut row: impl FnMut(u64) -> Row) -> fmt::Result {
+    let mut from = 0;
+    while let Some(end) = row(from)? {
+        from = end;
+    }
+    Ok(())
+}
+
 /// What is present of a vma, in kilobytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Present {
@@ -42,7 +54,15 @@ pub(crate) struct Present {
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Writes `/proc/PID/maps`.
     pub fn maps(&self, out: &mut impl Write) -> fmt::Result {
-        self.vmas().try_for_each(|vma| self.maps_line(&vma, out))
+        each(|from| self.maps_row(from, out))
+    }
+    /// Writes of `/proc/PID/maps` what is about the first vma that ends behind `from`, and says
+    /// where it ends. Linux shows a file as far as it is read, and so can an embedder: the next row
+    /// is asked for with that end.
+    pub fn maps_row(&self, from: u64, out: &mut impl Write) -> Row {
+        let Some(vma) = self.vma_at_or_after(from) else { return Ok(None) };
+        self.maps_line(&vma, out)?;
+        Ok(Some(vma.end()))
     }
     fn maps_line(&self, vma: &Vma, out: &mut impl Write) -> fmt::Result {
         let prot = vma.prot();
@@ -81,7 +101,13 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Writes `/proc/PID/smaps`. A page that is not exclusively the process's counts as shared by
     /// two, because how many have it the manager does not say.
     pub fn smaps(&self, out: &mut impl Write) -> fmt::Result {
-        self.vmas().try_for_each(|vma| self.smaps_part(&vma, out))
+        each(|from| self.smaps_row(from, out))
+    }
+    /// Writes a part of `/proc/PID/smaps`, as [`maps_row`](Process::maps_row) does of the other.
+    pub fn smaps_row(&self, from: u64, out: &mut impl Write) -> Row {
+        let Some(vma) = self.vma_at_or_after(from) else { return Ok(None) };
+        self.smaps_part(&vma, out)?;
+        Ok(Some(vma.end()))
     }
     fn smaps_part(&self, vma: &Vma, out: &mut impl Write) -> fmt::Result {
         self.maps_line(vma, out)?;

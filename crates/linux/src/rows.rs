@@ -11,6 +11,7 @@ use core::fmt::{self, Write};
 const NAME: usize = 16;
 const NUMBER: usize = 8;
 const UNIT: &str = " kB\n";
+const NOTHING: &str = "       0 kB\n";
 const SPACES: &str = match core::str::from_utf8(&[b' '; 80]) {
     Ok(spaces) => spaces,
     Err(_) => "",
@@ -18,6 +19,11 @@ const SPACES: &str = match core::str::from_utf8(&[b' '; 80]) {
 
 /// A line of a name and kilobytes.
 pub(crate) fn kilobytes(out: &mut impl Write, name: &str, kilobytes: u64) -> fmt::Result {
+    out.write_str(name)?;
+    spaces(out, NAME.saturating_sub(name.len()))?;
+    if kilobytes == 0 {
+        return out.write_str(NOTHING); // most are
+    }
     const DIGITS: usize = u64::MAX.ilog10() as usize + 1;
     let mut number = [b' '; DIGITS];
     let (mut left, mut at) = (kilobytes, DIGITS);
@@ -31,8 +37,6 @@ pub(crate) fn kilobytes(out: &mut impl Write, name: &str, kilobytes: u64) -> fmt
     }
     let from = at.min(DIGITS - NUMBER);
     let number = core::str::from_utf8(&number[from..]).map_err(|_| fmt::Error)?;
-    out.write_str(name)?;
-    spaces(out, NAME.saturating_sub(name.len()))?;
     out.write_str(number)?;
     out.write_str(UNIT)
 }

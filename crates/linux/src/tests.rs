@@ -425,8 +425,21 @@ fn maps_and_smaps_are_linuxs_to_the_byte() {
              7ffff0000000-7ffff0001000 rw-p 00000000 00:00 0                          [stack]\n\
              7ffff0001000-7ffff0002000 rw-p 00000000 00:00 0 \n"
         );
+        // A row tells where the next begins, from any address of its vma on.
+        let mut row = String::new();
+        assert_eq!(p.maps_row(BASE, &mut row), Ok(Some(BASE + PAGE)));
+        assert_eq!(p.maps_row(BASE + PAGE - 1, &mut row), Ok(Some(BASE + PAGE)));
+        assert_eq!(p.maps_row(BASE + PAGE, &mut row), Ok(Some(BASE + 2 * PAGE)));
+        let [_, first, second, ..] = maps.split_inclusive('\n').collect::<Vec<_>>()[..] else {
+            panic!("{maps}")
+        };
+        assert_eq!(row, [first, first, second].concat());
+        assert_eq!(p.maps_row(STACK + 2 * PAGE, &mut row), Ok(None));
+        assert_eq!(p.smaps_row(STACK + 2 * PAGE, &mut row), Ok(None));
         let mut smaps = String::new();
         p.smaps(&mut smaps).unwrap();
+        assert_eq!(p.smaps_row(BASE, &mut row), Ok(Some(BASE + PAGE)));
+        assert!(smaps.contains(row.strip_prefix(&[first, first, second].concat()).unwrap()));
         let parts: Vec<&str> = smaps.split_inclusive("VmFlags").collect();
         let third = parts[2].split_once('\n').unwrap().1;
         assert_eq!(

@@ -44,6 +44,12 @@ pub(super) enum Content {
 pub(super) trait Text: Send + Sync {
     /// What it shows now.
     fn read(&self) -> Result<Vec<u8>, Errno>;
+    /// A piece of what it shows now, and the key of the next one; the first one's key is 0. A text
+    /// that may be long is made as far as it is read.
+    fn piece(&self, key: u64) -> Result<(Vec<u8>, Option<u64>), Errno> {
+        debug_assert_eq!(key, 0, "it has one piece");
+        Ok((self.read()?, None))
+    }
     /// Takes what a program writes to it.
     fn write(&self, bytes: &[u8]) -> Result<(), Errno>;
 }

@@ -18,7 +18,7 @@ use super::events::Events;
 use super::hold::Hold;
 use super::locks::{self, Owner};
 use super::parking::Parking;
-use super::pieces::{PIECE, moved, read_at, slice, write_at};
+use super::pieces::{PIECE, Shown, moved, read_at, slice, write_at};
 use super::transfer::Transfer;
 use super::{clock, names, world};
 use alloc::sync::Arc;
@@ -49,8 +49,8 @@ pub(super) struct Opened {
     _hold: Hold,
     flags: AtomicU32,
     position: Parking<u64>,
-    /// What a text was when it was read from its beginning last.
-    text: Mutex<Arc<Vec<u8>>>,
+    /// What was read last of a text.
+    text: Mutex<Option<Shown>>,
     /// A number of its own, by which it has locks, and whether it had any.
     pub(super) number: u64,
     pub(super) has_locks: AtomicBool,
@@ -81,7 +81,7 @@ impl Opened {
     fn holding(hold: Hold, flags: u32) -> Opened {
         let node = hold.node();
         let (flags, position) = (AtomicU32::new(flags), Parking::new(0));
-        let (text, has_locks) = (Mutex::new(Arc::default()), AtomicBool::new(false));
+        let (text, has_locks) = (Mutex::new(None), AtomicBool::new(false));
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         Opened { node, _hold: hold, flags, position, text, number, has_locks, channel: None }
     }
@@ -160,13 +160,10 @@ impl Opened {
                 Content::Memory(it) => it.file.pread_to(bytes, *offset as i64, put),
                 Content::Packed(packed) => moved(slice(packed, *offset, bytes), put),
                 Content::Text(text) => {
-                    // It stays what it is until it is read from its beginning again.
-                    let mut now = self.text.lock().clone();
-                    if *offset == 0 || now.is_empty() {
-                        now = Arc::new(text.read()?);
-                        *self.text.lock() = now.clone();
-                    }
-                    moved(slice(&now, *offset, bytes), put)
+                    let last = self.text.lock().clone();
+                    let shown = Shown::at(*offset, &**text, last)?;
+                    *self.text.lock() = Some(shown.clone());
+                    moved(shown.slice(*offset, bytes), put)
                 }
                 Content::Device(device) => device.read(bytes, put),
                 Content::Positioned(it) => read_at(&**it, *offset, bytes, put),

@@ -1,7 +1,9 @@
 //! Bytes that are moved piece by piece, through a buffer of the kernel's.
 
-use super::content::{Device, Positioned};
+use super::content::{Device, Positioned, Text};
 use super::random;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EFAULT, EINVAL};
 
@@ -84,6 +86,43 @@ fn in_pieces(
     }
     Ok(done)
 }
+/// The piece of a text that was read last. It stays what it is, until the text is read from its
+/// beginning again.
+#[derive(Clone)]
+pub(super) struct Shown {
+    bytes: Arc<Vec<u8>>,
+    /// Where it begins in the text.
+    start: u64,
+    /// The key of the piece behind it.
+    next: Option<u64>,
+}
+
+impl Shown {
+    /// The piece with an offset, or the last one where the text ends before; from what was read
+    /// last.
+    pub(super) fn at(offset: u64, text: &dyn Text, last: Option<Shown>) -> Result<Shown, Errno> {
+        let mut shown = match last.filter(|last| offset > 0 && offset >= last.start) {
+            Some(last) => last,
+            None => {
+                let (bytes, next) = text.piece(0)?;
+                Shown { bytes: Arc::new(bytes), start: 0, next }
+            }
+        };
+        while let Some(key) = shown.next.filter(|_| offset >= shown.end()) {
+            let (bytes, next) = text.piece(key)?;
+            shown = Shown { start: shown.end(), bytes: Arc::new(bytes), next };
+        }
+        Ok(shown)
+    }
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+    /// Its bytes from an offset of the text on.
+    pub(super) fn slice(&self, offset: u64, bytes: u64) -> &[u8] {
+        slice(&self.bytes, offset - self.start, bytes)
+    }
+}
+
 /// The bytes of a text that a read from an offset on gets.
 pub(super) fn slice(text: &[u8], offset: u64, bytes: u64) -> &[u8] {
     let start = (text.len() as u64).min(offset) as usize;

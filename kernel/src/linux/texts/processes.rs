@@ -12,6 +12,7 @@
 
 use super::super::content::{Content, Fills, Link, Positioned, Text};
 use super::super::names::{self, make};
+use super::super::pieces::PIECE;
 use super::super::process::{Held, Member, Process};
 use super::super::{limits, mounts, remote, terminal, world};
 use super::memory::{WORD, words};
@@ -262,6 +263,13 @@ impl Text for About {
             }
         }
     }
+    fn piece(&self, key: u64) -> Result<(Vec<u8>, Option<u64>), Errno> {
+        match self.own {
+            Own::Maps => self.rows(key, |memory, from, out| memory.maps_row(from, out)),
+            Own::Smaps => self.rows(key, |memory, from, out| memory.smaps_row(from, out)),
+            _ => Ok((self.read()?, None)),
+        }
+    }
     fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
         let process = self.process.upgrade().ok_or(Errno(ESRCH))?;
         match self.own {
@@ -287,7 +295,23 @@ impl Text for About {
     }
 }
 
+/// Writes what is about the first area that ends behind an address, and says where it ends.
+type Row = fn(&super::super::Memory, u64, &mut String) -> Result<Option<u64>, fmt::Error>;
+
 impl About {
+    /// As many rows from an address on as Linux shows at once: those that a page holds, or one. The
+    /// key of the next piece is an address, so rows are as memory is when they are read.
+    fn rows(&self, from: u64, row: Row) -> Result<(Vec<u8>, Option<u64>), Errno> {
+        memory(&self.process)?.with(|memory| {
+            let (mut text, mut key, mut longest) = (String::new(), Some(from), 0);
+            while let Some(from) = key.filter(|_| text.len() + longest <= PIECE) {
+                let before = text.len();
+                key = row(memory, from, &mut text).map_err(|_| Errno::NOMEM)?;
+                longest = longest.max(text.len() - before);
+            }
+            Ok((text.into_bytes(), key))
+        })
+    }
     /// The threads that it is about.
     fn threads(&self, process: &Process) -> Vec<Arc<dyn Member>> {
         let mut all = process.threads.lock().clone();
