@@ -280,6 +280,17 @@ fn nothing_that_programs_ask_for_ends_the_kernel() {
     assert!(![1, 70, 101, 124].contains(&code(&ran)), "{said}");
 }
 
+/// What it says is what it says on Linux 6.18, for root; a pool of the host's is left alone.
+#[test]
+fn a_program_answers_for_huge_pages() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "huge_faults") else { return };
+    for cpus in ["1", "4"] {
+        let said = ends_well(&["--cpus", cpus, "--memory", "512m"], &program, &[]);
+        assert_eq!(said, include_str!("huge_faults.txt"));
+    }
+}
+
 #[test]
 fn descriptors_wait_as_on_the_host() {
     let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();

@@ -256,6 +256,8 @@ operations! {
     /// A huge page is moved to the place of the pages that all lanes work on, and a fault comes
     /// there.
     MoveHugeOver,
+    /// A huge page of a pool is dropped, and the program fills it.
+    HandleHuge,
     /// A program wants the only huge page that is left, without a reservation, and goes on.
     FillHuge,
     /// The same where no page is left and one may be made.
@@ -289,6 +291,8 @@ operations! {
     ReservePooled,
     /// The huge pages of an object are brought.
     PopulatePooled,
+    /// A handler fills a huge page that an object has not.
+    HandlePooled,
     /// A fault that writes to a page of an object that is shared.
     WriteObject,
     /// The same where the object has no page.
@@ -416,6 +420,7 @@ impl Operation {
                 | Op::RegrowPooled
                 | Op::ReservePooled
                 | Op::PopulatePooled
+                | Op::HandlePooled
         )
     }
     /// Whether it works on kernel memory that the scene has taken.
@@ -457,6 +462,7 @@ impl Operation {
                 | Op::MapOverHuge
                 | Op::MoveHuge
                 | Op::MoveHugeOver
+                | Op::HandleHuge
                 | Op::MoveOver
                 | Op::Dissolve
         ) || self.needs_last_huge()
@@ -829,6 +835,13 @@ impl<P: Paging> Scene<P> {
                 engine::border();
                 any(mm.fault(id, at(0), Access::Write));
             }
+            Op::HandleHuge => {
+                let part = range(HUGE, 2 * MB);
+                advise(part, Advice::DontNeed);
+                engine::border();
+                self.handle_huge(part);
+            }
+            Op::HandlePooled => self.handle_huge(range(POOLED.get(), 2 * MB)),
             Op::Dissolve => {
                 let free = self.huge.get();
                 let _ = mm.pools().dissolve(free);
@@ -1053,6 +1066,16 @@ impl<P: Paging> Scene<P> {
             }
             self.mm.vfree(got.start()).expect("it was just taken");
         }
+    }
+    /// A program fills a huge page that is missing, as whoever is told of it.
+    fn handle_huge(&self, part: VaRange) {
+        let contents: &[[u8; PAGE as usize]] = &[[7; PAGE as usize]; 512];
+        let arm = |advice| any(self.mm.advise(self.id, part, advice));
+        arm(Advice::UserfaultArm);
+        engine::border();
+        any(self.mm.fill_huge(self.id, part.start(), &mut { contents }));
+        engine::border();
+        arm(Advice::UserfaultDisarm);
     }
     /// Maps huge pages, which the pool reserves for the area.
     pub(crate) fn map_huge(

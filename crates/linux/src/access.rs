@@ -113,7 +113,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     /// What becomes of a fault that the program answers itself.
     fn told(&self, addr: u64, flags: u32) -> Fault {
-        let told = self.handler.and_then(|handler| handler.told(addr, flags));
+        let page = self.vma(addr).map_or(PAGE, |vma| vma.page_bytes());
+        let told = self.handler.and_then(|handler| handler.told(addr, page, flags));
         told.map_or(bus(BUS_ADRERR, addr), Fault::Told)
     }
 

@@ -1,6 +1,5 @@
 //! What a fault tells the handler of a `userfaultfd`.
 
-use crate::pages::PAGE;
 use linux_raw_sys::general::{
     UFFD_EVENT_PAGEFAULT, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_SIGBUS, UFFD_PAGEFAULT_FLAG_WP,
     UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg, uffd_msg__bindgen_ty_1,
@@ -43,10 +42,11 @@ impl Told {
 }
 
 impl Handler {
-    /// The fault at an address, for the descriptor's handler; it may want none of it.
-    pub(crate) fn told(self, addr: u64, flags: u32) -> Option<Told> {
+    /// The fault at an address, in pages of so many bytes, for the descriptor's handler; it may
+    /// want none of it.
+    pub(crate) fn told(self, addr: u64, page: u64, flags: u32) -> Option<Told> {
         let is_exact = self.features & UFFD_FEATURE_EXACT_ADDRESS != 0;
-        let address = if is_exact { addr } else { addr & !(PAGE - 1) };
+        let address = if is_exact { addr } else { addr & !(page - 1) };
         let told = Told { descriptor: self.id, address, flags: u64::from(flags) };
         (self.features & UFFD_FEATURE_SIGBUS == 0).then_some(told)
     }

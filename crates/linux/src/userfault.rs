@@ -18,7 +18,7 @@
 //!   does without the features that tell of these.
 //! - D3. Who may go on is told behind what they wait for.
 //!
-//! **Not here**: events of forks, moves and unmaps; faults of huge pages of a pool, and those of
+//! **Not here**: events of forks, moves and unmaps; writes to huge pages of a pool, and faults of
 //! pages that a file has (`MINOR`); whether the caller is privileged; that faults of the kernel's
 //! own are not told to a descriptor for user mode only.
 
@@ -28,7 +28,7 @@ use crate::process::Process;
 use crate::told::Handler;
 use crate::vma::{Marks, Tag, Vma};
 use alloc::boxed::Box;
-use foliant::fault::{FillError, FillWith, Unfilled};
+use foliant::fault::{FillError, FillWith, HugeContents, Unfilled};
 use foliant::space::{Advice, Flags, Watch};
 use foliant::table::{Attrs, Paging};
 use foliant_machine::Machine;
@@ -37,11 +37,11 @@ use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     _UFFDIO_API, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER, _UFFDIO_WAKE,
     _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, O_NONBLOCK, UFFD_API,
-    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
-    UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY,
-    UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING,
-    UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_copy, uffdio_range,
-    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MISSING_HUGETLBFS, UFFD_FEATURE_MISSING_SHMEM,
+    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_UNPOPULATED,
+    UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP,
+    UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE,
+    uffdio_api, uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 
 /// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
@@ -112,7 +112,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     pub fn uffdio_api(&self, fd: &mut Userfaultfd, api: &mut uffdio_api) -> Result<u64, Errno> {
         let watches = P::KEEPS.has(Attrs::UFFD_WP);
         let writes = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_UNPOPULATED;
-        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS | UFFD_FEATURE_MISSING_SHMEM;
+        let missing = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MISSING_HUGETLBFS;
+        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS | missing;
         let features = u64::from(if watches { any | writes } else { any });
         let wanted = api.features;
         let is_wrong = api.api != u64::from(UFFD_API) || wanted & !features != 0;
@@ -148,28 +149,42 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let armed = modes.iter().filter(|(mode, _)| has(*mode));
         let armed = armed.fold(Flags::NONE, |all, (_, flag)| all.with(*flag));
         let (start, end) = self.checked(&asked.range)?;
-        self.may_register(start, end, handler)?;
+        let has_huge = self.may_register((start, end), armed, handler)?;
         self.handler = Some(handler);
         self.each_part(start, end, |process, vma, part| match vma.flags.has(armed) {
             true => Ok(()), // it is armed for this already, and perhaps for more
             false => process.arm(&vma, part, armed),
         })?;
-        let ioctls = [_UFFDIO_WAKE, _UFFDIO_COPY, _UFFDIO_ZEROPAGE].map(|nr| 1 << nr);
+        let ioctls = [_UFFDIO_WAKE, _UFFDIO_COPY].map(|nr| 1 << nr);
+        let zeros = if has_huge { 0 } else { 1 << _UFFDIO_ZEROPAGE };
         let protects = if has(UFFDIO_REGISTER_MODE_WP) { 1 << _UFFDIO_WRITEPROTECT } else { 0 };
-        asked.ioctls = ioctls.iter().sum::<u64>() | protects;
+        asked.ioctls = ioctls.iter().sum::<u64>() | zeros | protects;
         Ok(0)
     }
-    /// Whether a descriptor may arm the vmas of a range, of which there is one at least.
-    fn may_register(&self, start: u64, end: u64, handler: Handler) -> Result<(), Errno> {
-        let mut found = false;
+    /// Whether a descriptor may arm the vmas of a range, of which there is one at least; says
+    /// whether one has huge pages of a pool.
+    fn may_register(
+        &self,
+        (start, end): (u64, u64),
+        armed: Flags,
+        handler: Handler,
+    ) -> Result<bool, Errno> {
+        let (mut found, mut has_huge) = (false, false);
         for vma in self.vmas_in(start, end) {
-            found = true;
-            if !self.can_be_armed(&vma) {
+            let watches_huge = vma.is_huge() && armed.has(Flags::USERFAULT_WRITE);
+            if !self.can_be_armed(&vma) || watches_huge {
+                return Err(Errno::INVAL);
+            }
+            if start > vma.start() && !start.is_multiple_of(vma.page_bytes()) {
                 return Err(Errno::INVAL);
             }
             if !vma.flags.ceiling().has(Flags::WRITE) {
                 return Err(Errno::PERM);
             }
+            if end < vma.end() && !end.is_multiple_of(vma.page_bytes()) {
+                return Err(Errno::INVAL);
+            }
+            (found, has_huge) = (true, has_huge | vma.is_huge());
             if is_armed(&vma) && self.handler.is_some_and(|other| other.id != handler.id) {
                 return Err(Errno::BUSY);
             }
@@ -179,7 +194,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         match self.handler.filter(|other| other.id != handler.id) {
             _ if !found => Err(Errno::INVAL),
             Some(_) if is_others() => Err(Errno::BUSY),
-            _ => Ok(()),
+            _ => Ok(has_huge),
         }
     }
 
@@ -195,7 +210,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let handler = fd.ready()?;
         let (start, end) = self.checked(asked)?;
         let is_others = self.handler.is_some_and(|other| other.id != handler.id);
-        let suits = |vma: Vma| self.can_be_armed(&vma) && !(is_others && is_armed(&vma));
+        let suits = |vma: Vma| {
+            let is_free = self.can_be_armed(&vma) && !(is_others && is_armed(&vma));
+            is_free && !vma.is_cut_by(start, end)
+        };
         let mut vmas = self.vmas_in(start, end).peekable();
         if vmas.peek().is_none() || !vmas.all(suits) {
             return Err(Errno::INVAL);
@@ -260,6 +278,16 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let is_watched = asked.mode & u64::from(UFFDIO_COPY_MODE_WP) != 0;
         let mut page = Box::new([[0; PAGE as usize]]);
         let done = self.fill(start, end, is_watched, |process, at| {
+            if let Some(order) = process.vma(at).and_then(|vma| vma.flags.huge_order()) {
+                let from = source + (at - start);
+                let mut contents = Read { from, read: &mut read, page: &mut page[0], why: None };
+                let filled = process.mm.fill_huge(process.space, Va::new(at), &mut contents);
+                let why = contents.why;
+                return match filled {
+                    Ok(()) => Ok(order.bytes().get()),
+                    Err(error) => Err(why.unwrap_or(self::filled(error))),
+                };
+            }
             read(source + (at - start), page[0].as_mut_slice())?;
             let with = if is_watched { FillWith::Watched(&*page) } else { FillWith::Copy(&*page) };
             process.fill_guard(at)?;
@@ -279,6 +307,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             Err(why) => return Answer::of(Err(why)),
         };
         let done = self.fill(start, end, false, |process, at| {
+            if process.vma(at).is_some_and(|vma| vma.is_huge()) {
+                return Err(Errno::INVAL); // they have no zeros of their own
+            }
             // Of a file each page is made; elsewhere a guard is in the way.
             let is_files = process.vma(at).is_some_and(|vma| vma.is_of_file() && vma.is_shared());
             let pages = if is_files { 1 } else { (end - at) / PAGE };
@@ -317,9 +348,11 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         mut step: impl FnMut(&mut Self, u64) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
         let vma = self.vma(start).ok_or(Errno(errno::ENOENT))?;
+        let is_huge = vma.is_huge();
         // Linux does before it looks any further. To it a mapping that can never be written is not
         // shared here: a fork copies what is mapped there.
         match vma.is_shared() {
+            false if is_huge => {} // it never becomes one with a neighbour
             false => self.adopt(vma.start())?,
             true if !vma.flags.ceiling().has(Flags::WRITE) && self.is_of_segment(&vma) => {
                 let marks = vma.tag.marks.with(Marks::GUARDED);
@@ -330,7 +363,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if vma.end() < end || !is_armed(&vma) {
             return Err(Errno(errno::ENOENT));
         }
-        if is_watched && !vma.flags.has(Flags::USERFAULT_WRITE) {
+        if is_watched && !vma.flags.has(Flags::USERFAULT_WRITE) || vma.is_cut_by(start, end) {
             return Err(Errno::INVAL);
         }
         self.size.note_resident(self.resident());
@@ -390,7 +423,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
 
     /// Segments are of no kind that Linux knows here.
     fn can_be_armed(&self, vma: &Vma) -> bool {
-        !vma.is_huge() && !vma.tag.marks.has(Marks::DROPPABLE) && !self.is_of_segment(vma)
+        !vma.tag.marks.has(Marks::DROPPABLE) && !self.is_of_segment(vma)
     }
     /// A range as the program gave it: whole pages that a program can have.
     fn checked(&self, asked: &uffdio_range) -> Result<(u64, u64), Errno> {
@@ -408,6 +441,21 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
 }
 
+/// The source of a huge page: read from an address on, until there is a reason not to.
+struct Read<'r, R> {
+    from: u64,
+    read: &'r mut R,
+    page: &'r mut [u8; PAGE as usize],
+    why: Option<Errno>,
+}
+
+impl<R: FnMut(u64, &mut [u8]) -> Result<(), Errno>> HugeContents for Read<'_, R> {
+    fn piece(&mut self, at: Bytes) -> Option<&[u8; PAGE as usize]> {
+        self.why = (self.read)(self.from + at.get(), self.page.as_mut_slice()).err();
+        self.why.is_none().then_some(&*self.page)
+    }
+}
+
 /// Whether a program answers faults of a vma.
 pub(crate) fn is_armed(vma: &Vma) -> bool {
     vma.flags.and(Flags::ARMED) != Flags::NONE
@@ -419,7 +467,7 @@ fn filled(why: FillError) -> Errno {
         FillError::Range(why) => why.into(),
         FillError::Unarmed(_) => Errno(errno::ENOENT),
         FillError::Present(_) => Errno::EXIST,
-        FillError::Beyond(_) => Errno(errno::EFAULT),
+        FillError::Beyond(_) | FillError::NoContents(_) => Errno(errno::EFAULT),
     }
 }
 /// The answer where so much was filled, which the program is told beside: all, or not all.

@@ -202,7 +202,7 @@ impl Vma {
         self.flags.huge_order().is_some()
     }
     /// Bytes of one of its pages.
-    pub(crate) fn page_bytes(&self) -> u64 {
+    pub fn page_bytes(&self) -> u64 {
         self.flags.huge_order().map_or(crate::pages::PAGE, |order| order.bytes().get())
     }
     /// Whether a range of whole pages ends inside one of its own, a pool's then.

@@ -12,6 +12,7 @@ mod descents;
 mod exhaustion;
 mod faults;
 mod fill;
+mod fill_huge;
 mod findings_areas;
 mod findings_kernel;
 mod findings_latency;

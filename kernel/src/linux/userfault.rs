@@ -20,6 +20,7 @@
 
 use super::channel::{Channel, Waits};
 use super::events::Events;
+use super::pieces::PIECE;
 use super::process::{Handles, Held};
 use super::signal::CUT;
 use super::thread::Thread;
@@ -177,8 +178,7 @@ impl Shared {
             match lacks {
                 Some(_) if sched::current().is_over() => break Err(CUT),
                 Some(from) => {
-                    // The page is brought by a fault, if it can be.
-                    if let Err(why) = user::get_bytes(from, 4096) {
+                    if let Err(why) = self.bring(from, from.wrapping_sub(asked.src), asked.dst) {
                         asked.copy = if done == 0 { why.word() as i64 } else { done as i64 };
                         break Err(if done == 0 { why } else { Errno(EAGAIN) });
                     }
@@ -192,6 +192,23 @@ impl Shared {
         };
         user::put(at, &asked)?;
         result
+    }
+    /// Brings the page of a copy's source at `from` by a fault, if it can be; of a huge page, which
+    /// is copied as a whole, also what follows.
+    fn bring(&self, from: u64, behind: u64, to: u64) -> Result<(), Errno> {
+        let at = to.wrapping_add(behind);
+        let left = self.memory()?.with(|memory| {
+            let page = memory.vma(at).map_or(PIECE as u64, |vma| vma.page_bytes());
+            page - at % page
+        });
+        user::get_bytes(from, PIECE)?;
+        let rest = (PIECE as u64..left).step_by(PIECE);
+        // What does not come is met again, if the copy gets so far.
+        let is_there = |by: u64| {
+            !sched::current().is_over() && user::get_bytes(from.wrapping_add(by), PIECE).is_ok()
+        };
+        rest.take_while(|by| is_there(*by)).for_each(drop);
+        Ok(())
     }
     /// A request whose structure is told what became of it.
     fn told<T: Plain>(

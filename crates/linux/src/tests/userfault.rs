@@ -103,6 +103,7 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
             | UFFD_FEATURE_SIGBUS
             | UFFD_FEATURE_EXACT_ADDRESS
             | UFFD_FEATURE_MISSING_SHMEM
+            | UFFD_FEATURE_MISSING_HUGETLBFS
             | UFFD_FEATURE_WP_UNPOPULATED;
         assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
         assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
@@ -441,5 +442,71 @@ fn an_armed_vma_moves_alone_and_a_child_has_it_apart() {
         let parts = [(0, 2, RW), (2, 1, RW), (3, 1, RW), (4, 2, RW), (6, 2, RW)];
         assert_eq!(areas(&child), parts);
         child.end().unwrap();
+    });
+}
+
+/// Huge pages are told, filled and refused as wholes; the answers are Linux 6.18's.
+#[test]
+fn huge_pages_of_a_pool_are_filled_as_wholes() {
+    with(|process, sim| {
+        let pool = "hugepages/hugepages-2048kB/nr_hugepages";
+        sys::write(process.manager(), pool, "4\n").unwrap();
+        let at = |nth: u64| BASE + nth * HUGE;
+        let whole = |nth, count| uffdio_range { start: at(nth), len: count * HUGE };
+        let wakes = |nth, count| VaRange::sized(Va::new(at(nth)), Bytes::new(count * HUGE));
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB;
+        assert_eq!(process.mmap(at(0), 4 * HUGE, RW, flags, None, 0), Ok(at(0)));
+        let fd = ready(process, 0);
+        let asked = 1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY;
+        for mode in [WP, MISSING | WP] {
+            assert_eq!(register(process, &fd, whole(0, 3), mode), Err(EINVAL), "{mode}");
+        }
+        for (start, len) in [(at(0) + PAGE, HUGE - PAGE), (at(0), HUGE + PAGE)] {
+            let part = uffdio_range { start, len };
+            assert_eq!(register(process, &fd, part, MISSING), Err(EINVAL), "{start:x}");
+            assert_eq!(process.uffdio_unregister(&fd, &part), no(EINVAL));
+        }
+        assert_eq!(register(process, &fd, whole(0, 3), MISSING), Ok(asked), "no zeros");
+        let told = |nth, flags| Fault::Told(Told { descriptor: fd.id(), address: at(nth), flags });
+        let deep = at(1) + 5 * PAGE + 3;
+        assert_eq!(fault(process, deep, Access::Read), told(1, 0));
+        let write = u64::from(UFFD_PAGEFAULT_FLAG_WRITE);
+        assert_eq!(fault(process, deep, Access::Write), told(1, write));
+        assert_eq!(fault(process, at(3), Access::Write), Fault::Done, "it is not armed");
+        // Of a source with a hole nothing comes of the page that it lies in.
+        let copied = |process: &mut P<'_, '_>, range: uffdio_range, pages: u64, mode: u32| {
+            let (dst, len, mode) = (range.start, range.len, u64::from(mode));
+            let mut asked = uffdio_copy { dst, src: SOURCE, len, mode, copy: 77 };
+            let read = |from: u64, page: &mut [u8]| {
+                let nth = (from - SOURCE) / PAGE;
+                page.fill(nth as u8);
+                if nth < pages { Ok(()) } else { Err(Errno::FAULT) }
+            };
+            (process.uffdio_copy(&fd, &mut asked, read), asked.copy)
+        };
+        let fault_word = Errno(EFAULT).word() as i64;
+        assert_eq!(copied(process, whole(0, 2), 511, 0), (no(EFAULT), fault_word));
+        let some = Answer { result: Err(Errno(EAGAIN)), wakes: wakes(0, 1) };
+        assert_eq!(copied(process, whole(0, 2), 1023, 0), (some, HUGE as i64));
+        assert_eq!(load(process, sim, at(0) + 300 * PAGE), Ok(44));
+        assert_eq!(copied(process, whole(1, 1), 512, 0), (done(wakes(1, 1)), HUGE as i64));
+        assert_eq!(load(process, sim, deep - 3), Ok(5));
+        assert_eq!(copied(process, whole(1, 1), 512, 0).0, no(EEXIST));
+        for (start, len, mode, why) in [
+            (at(2), PAGE, 0, EINVAL),
+            (at(2) + PAGE, HUGE - PAGE, 0, EINVAL),
+            (at(2), HUGE, UFFDIO_COPY_MODE_WP, EINVAL),
+            (at(2), 2 * HUGE, 0, ENOENT),
+            (at(3), HUGE, 0, ENOENT),
+        ] {
+            let got = copied(process, uffdio_range { start, len }, 1024, mode);
+            assert_eq!(got, (no(why), Errno(why).word() as i64), "{start:x} {len:x} {mode}");
+        }
+        assert_eq!(zeropage(process, &fd, whole(2, 1)).0, no(EINVAL));
+        assert_eq!(protect(process, &fd, whole(2, 1), 1), no(ENOENT));
+        // Nothing is left for it.
+        sys::write(process.manager(), pool, "1\n").unwrap();
+        assert_eq!(process.uffdio_unregister(&fd, &whole(0, 3)), done(wakes(0, 3)));
+        assert_eq!(fault(process, at(2), Access::Write), Fault::Done, "it was reserved");
     });
 }

@@ -20,6 +20,7 @@
 //! - L3. A page that was not published goes back as one with any contents.
 //! - L4. Pages come one by one, in the order of their addresses. The first that does not come ends
 //!   the fill: those before it stay, none behind it was touched, and it is told how many came.
+//! - L5. Where the contents of a huge page end early, it goes back to its pool, and none is mapped.
 //!
 //! **Locking.** As a fault (`fault`), with one page in hand.
 //!
@@ -27,11 +28,17 @@
 //! nobody asks whether it is armed, and into the area then (fault::object::J6). Without memory for
 //! the second it stays in the object, with all that is in it.
 //!
-//! **Not here**: huge pages of a pool, which are not filled. Pages that are there are not replaced.
+//! A huge page of a pool is filled as a whole: the face takes one, as for a fault (`hugetlb`), and
+//! has the handler's contents written into it outside of sections, with preemption points. It is
+//! published where a fault would have published zeros, with the reservation of that place.
+//!
+//! **Not here**: huge pages that are watched. Pages that are there are not replaced.
 
+use super::hugetlb::Filled;
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::folio::Class;
-use crate::space::{Area, Flags, RangeError, Seen, attrs, watched};
+use crate::pool::Ground;
+use crate::space::{Area, Flags, RangeError, Seen, attrs, is_lost, level_of, watched};
 use crate::stock::{Event, NoTable};
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
@@ -90,7 +97,8 @@ impl Filling<'_> {
             Filling::Copy(_) | Filling::Zeros => Flags::ARMED,
             Filling::Watched(_) => Flags::USERFAULT_WRITE,
         };
-        !area.flags.has(Flags::KERNEL) && area.flags.and(armed) != Flags::NONE
+        let is_small = !area.flags.has(Flags::KERNEL) && area.flags.huge_order().is_none();
+        is_small && area.flags.and(armed) != Flags::NONE
     }
 }
 
@@ -105,6 +113,8 @@ pub enum FillError {
     Beyond(Va),
     /// Something is at this address already: a page, or a guard.
     Present(Va),
+    /// The contents of the huge page at this address ended early.
+    NoContents(Va),
 }
 
 impl From<RangeError> for FillError {
@@ -124,6 +134,9 @@ impl fmt::Display for FillError {
             }
             FillError::Present(va) => {
                 write!(f, "something is at {va} already: let its program go on")
+            }
+            FillError::NoContents(va) => {
+                write!(f, "the contents of the huge page at {va} ended early: have all of them")
             }
         }
     }
@@ -146,42 +159,82 @@ impl fmt::Display for Unfilled {
 }
 impl error::Error for Unfilled {}
 
+/// Whether nothing is there, or a word of this kind that stands for nothing.
+fn is_vacant(found: &Found, kind: SoftKind) -> bool {
+    match found.entry {
+        Entry::None => true,
+        Entry::Soft(soft) => soft.kind == kind,
+        _ => false,
+    }
+}
+
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Fills the page at the fault's address. What is there already makes it
     /// [`Outcome::Spurious`], and an area that is not to be filled is none. `came` says that the
     /// page is in the area's object already, by this fill. The caller is in a reader's section.
     pub(crate) fn fill(&self, with: Filling<'_>, came: bool) -> Result<Outcome, Need> {
         let is_object = self.space.is_object();
+        let suits = |area: &Area| is_object || with.suits(area);
+        self.fill_where(&suits, &|area, found| {
+            let is_vacant = is_vacant(found, SoftKind::Marker);
+            match (found.entry, with) {
+                (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
+                _ if is_vacant && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
+                    self.fill_shared(area, found, with, came)
+                }
+                (Entry::None, Filling::Zeros) if area.flags.has(Flags::OBJECT) => {
+                    self.zero_alone(area, found)
+                }
+                // The pages of an object are its own.
+                (Entry::None, Filling::Zeros) if !is_object => self.zero(area, found),
+                (Entry::Soft(_), Filling::Zeros) => Step::Done(Outcome::Spurious), // L1
+                _ if is_vacant => self.put(area, found, with),
+                (Entry::Table(_), _) => Step::Again,
+                _ => Step::Done(Outcome::Spurious),
+            }
+        })
+    }
+    /// The same of a huge page of a pool, with contents that the face writes (L5).
+    pub(crate) fn fill_huge(&self, came: bool) -> Result<Outcome, Need> {
+        let is_object = self.space.is_object();
+        let suits = |area: &Area| {
+            let begins = |order: Order| self.va.is_aligned(order.bytes());
+            let is_whole = area.flags.huge_order().is_some_and(begins);
+            is_whole && (is_object || area.flags.has(Flags::USERFAULT))
+        };
+        self.fill_where(&suits, &|area, found| {
+            let order = area.flags.huge_order().expect("it was asked for");
+            match found.entry {
+                _ if found.level < level_of(order) => Step::Need(Need::Clear(self.va, order)),
+                _ if is_lost(found.word) => Step::Done(Outcome::NoHugePage(order)),
+                Entry::Soft(soft) if soft.is_waited_for() => Step::Need(Need::Wait),
+                Entry::Table(_) => Step::Again,
+                _ if !is_vacant(found, SoftKind::Other) => Step::Done(Outcome::Spurious),
+                _ if area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
+                    self.fill_huge_shared(area, order, found, came)
+                }
+                _ => {
+                    let is_reserved = found.word == 0 && area.flags.reserved().is_some();
+                    let ground = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
+                    self.publish_huge(area, found, ground, Filled::Contents)
+                }
+            }
+        })
+    }
+    /// Fills by such steps in an area that suits, until one is the last.
+    fn fill_where(
+        &self,
+        suits: &dyn Fn(&Area) -> bool,
+        step: &dyn Fn(&Area, &Found) -> Step,
+    ) -> Result<Outcome, Need> {
         loop {
-            let suits = |area: &Area| is_object || with.suits(area);
             let Some(area) = self.view.area(self.va).filter(suits) else {
                 return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
             };
             if self.is_beyond(&area) {
                 return Ok(Outcome::Refused(Refusal::Beyond(self.va)));
             }
-            let found = self.view.walk(self.va);
-            let is_vacant = match found.entry {
-                Entry::None => true,
-                Entry::Soft(soft) => soft.kind == SoftKind::Marker,
-                _ => false,
-            };
-            let step = match (found.entry, with) {
-                (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
-                _ if is_vacant && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
-                    self.fill_shared(&area, &found, with, came)
-                }
-                (Entry::None, Filling::Zeros) if area.flags.has(Flags::OBJECT) => {
-                    self.zero_alone(&area, &found)
-                }
-                // The pages of an object are its own.
-                (Entry::None, Filling::Zeros) if !is_object => self.zero(&area, &found),
-                (Entry::Soft(_), Filling::Zeros) => Step::Done(Outcome::Spurious), // L1
-                _ if is_vacant => self.put(&area, &found, with),
-                (Entry::Table(_), _) => Step::Again,
-                _ => Step::Done(Outcome::Spurious),
-            };
-            match step {
+            match step(&area, &self.view.walk(self.va)) {
                 Step::Done(outcome) => return Ok(outcome),
                 Step::Need(need) => return Err(need),
                 Step::Again if self.view.is_pending() => return Err(Need::Wait),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   of an object ── it has a page: mapped, read-only in a private area (`object`); else, if private, as below
+//!   empty, armed ── told; the handler fills it with contents (`fill`)
 //!   empty ───────── a reserved page, or one that nobody reserved ─▶ clear ─▶ publish
 //!   spent ───────── one that nobody reserved ────────────────┘
 //!   read-only ───── write: nobody else has the page ─▶ writable; else one that nobody reserved ─▶ keep, copy ─▶ publish
@@ -32,14 +33,29 @@ use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
-use foliant_units::{FRAME_BYTES, Frame, Order, Pages, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, VaRange};
+
+/// What a huge page becomes, piece by piece.
+pub trait HugeContents {
+    /// The 4 KiB that lie so far behind its beginning; a fill that meets others may ask for them
+    /// again. `None` ends the fill ([`FillError::NoContents`](super::FillError)).
+    fn piece(&mut self, at: Bytes) -> Option<&[u8; FRAME_BYTES as usize]>;
+}
+
+impl HugeContents for &[[u8; FRAME_BYTES as usize]] {
+    fn piece(&mut self, at: Bytes) -> Option<&[u8; FRAME_BYTES as usize]> {
+        self.get((at.get() / FRAME_BYTES) as usize)
+    }
+}
 
 /// What is in a page that was taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Filled {
+pub(super) enum Filled {
     /// Anything.
     Not,
     Zeros,
+    /// What a handler gave (fault::fill).
+    Contents,
     /// The same as in its original.
     Copy,
 }
@@ -83,6 +99,27 @@ impl Offer {
         zero::copy_yielding(stock, original.pa(), page.frames(), outside);
         stock.count_by(Event::CopiedBytes, self.order.bytes().get());
         self.filled = Filled::Copy;
+    }
+    /// Fills the page with what a handler has. Says whether it had all.
+    pub(crate) fn write<M: Machine, P: Paging>(
+        &mut self,
+        stock: &Stock<'_, M, P>,
+        contents: &mut dyn HugeContents,
+        outside: &mut Outside,
+    ) -> bool {
+        let page = self.page.as_ref().expect("an offer has a page until it is mapped");
+        let pieces = self.order.pages().get();
+        let done = (0..pieces).all(|nth| {
+            let piece = contents.piece(Bytes::new(nth * FRAME_BYTES));
+            let came = piece.map(|piece| zero::write_piece(stock, piece, (page.frames(), nth)));
+            outside.yield_now(stock.machine);
+            came.is_some()
+        });
+        if done {
+            stock.count_by(Event::CopiedBytes, self.order.bytes().get());
+            self.filled = Filled::Contents;
+        }
+        done
     }
     /// Keeps the original no longer. No entry was made with the references that kept it.
     pub(crate) fn forget_original<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>) {
@@ -158,8 +195,21 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         offer.page.as_ref().is_some_and(|page| self.is_broken(page.head()))
     }
 
-    /// Maps a cleared page where there is none.
+    /// Maps a cleared page where there is none, or has it told.
     pub(super) fn missing(&self, area: &Area, found: &Found, source: Ground) -> Step {
+        match area.flags.has(Flags::USERFAULT) {
+            true => Step::Done(Outcome::Userfault(self.va)),
+            false => self.publish_huge(area, found, source, Filled::Zeros),
+        }
+    }
+    /// Maps a page where there is none, with what is wanted in it.
+    pub(super) fn publish_huge(
+        &self,
+        area: &Area,
+        found: &Found,
+        source: Ground,
+        wanted: Filled,
+    ) -> Step {
         let order = area.flags.huge_order().expect("the area has huge pages");
         let level = level_of(order);
         let offer = match self.offered(order, source, None) {
@@ -167,7 +217,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Err(need) => return Step::Need(need),
         };
         let frames = offer.page.as_ref().expect("an offer has a page until it is mapped").frames();
-        if offer.filled != Filled::Zeros {
+        if offer.filled != wanted && wanted == Filled::Contents {
+            self.offers.page.set(Some(offer));
+            return Step::Need(Need::PageContents);
+        }
+        if offer.filled != wanted {
             let inside = (self.va.get() - self.va.align_down(order.bytes()).get()) / FRAME_BYTES;
             let touched = frames.start().add(Pages::new(inside));
             self.offers.page.set(Some(offer));

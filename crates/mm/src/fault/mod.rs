@@ -92,6 +92,7 @@ pub(crate) use defrag::{BlockOffer, Tried};
 pub use defrag::{Defrag, OnShortage, UnknownDefrag};
 pub(crate) use fill::Filling;
 pub use fill::{FillError, FillWith, Unfilled};
+pub use hugetlb::HugeContents;
 pub(crate) use hugetlb::Offer;
 pub(crate) use policy::Switches;
 use policy::{DefragSeen, Snapshot};
@@ -273,6 +274,8 @@ pub(crate) enum Need {
     BlockZeros(Frame),
     /// The same for the huge page that is offered.
     PageZeros(Frame),
+    /// The huge page that is offered gets the contents that a handler has for it.
+    PageContents,
     /// The huge page that is offered becomes a copy of its original.
     Copy,
     /// Empty tables are in the place of a huge page at this address.

@@ -487,7 +487,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let is_shared = area.flags.has(Flags::SHARED);
         let pa = match there.entry {
             Entry::Leaf { pa, .. } => pa,
-            _ if is_shared => return self.ask_of_object(attached, at),
+            _ if is_shared => {
+                return self.told_or(area, found, self.ask_of_object(attached, at));
+            }
             Entry::Soft(soft) if soft.is_waited_for() => return Step::Again,
             _ => return self.huge_in_hole(area, found),
         };
@@ -531,6 +533,27 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let is_reserved = found.word == 0 && area.flags.reserved().is_some();
         self.missing(area, found, if is_reserved { Ground::Reserved } else { Ground::Unreserved })
+    }
+    /// Fills a missing huge page of a shared area, as [`fill_shared`](Fault::fill_shared) does.
+    pub(super) fn fill_huge_shared(
+        &self,
+        area: &Area,
+        order: Order,
+        found: &Found,
+        came: bool,
+    ) -> Step {
+        let attached =
+            Attachment::of(self.stock, area.attachment().expect("the area has an object"));
+        let at = place(attached, self.va).align_down(order.bytes());
+        let object: &Space = record(self.stock.machine, attached.object().pa());
+        let is_there = matches!(object.tables(self.stock).walk(at).entry, Entry::Leaf { .. });
+        match (is_there, came) {
+            (true, true) => self.huge_of_object(area, order, found),
+            (true, false) => Step::Done(Outcome::Spurious),
+            // It came, and was dropped from the object by now.
+            (false, true) => Step::Done(Outcome::Mapped(order)),
+            (false, false) => self.ask_of_object(attached, at),
+        }
     }
     /// Whether the object that the area maps, if it maps one, ends before the address.
     pub(super) fn is_beyond(&self, area: &Area) -> bool {

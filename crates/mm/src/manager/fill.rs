@@ -2,9 +2,10 @@
 
 use super::Manager;
 use crate::fault::{
-    Access, Demand, Fault, FillError, FillWith, Filling, Need, Offers, Outcome, Refusal, Unfilled,
+    Access, Demand, Fault, FillError, FillWith, Filling, HugeContents, Need, Offers, Outcome,
+    Refusal, Unfilled,
 };
-use crate::space::{self, RangeError, SpaceId, Steps, Watch};
+use crate::space::{self, Flags, RangeError, SpaceId, Steps, Watch};
 use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -41,6 +42,103 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             return Err(Unfilled { done, why });
         }
         Ok(())
+    }
+    /// Puts a huge page of a pool with these contents where none is, in memory that is armed
+    /// ([`Advice::UserfaultArm`](space::Advice)). `va` is where it begins. The page is there for
+    /// all CPUs at once, and it is the object's in a shared area of one. Without a page for it, it
+    /// is refused with [`RangeError::NoMemory`]. Others may run between any two pieces.
+    pub fn fill_huge(
+        &self,
+        id: SpaceId,
+        va: Va,
+        contents: &mut dyn HugeContents,
+    ) -> Result<(), FillError> {
+        let (mut outside, mut came) = (Outside::at_the_face(), false);
+        let outcome = loop {
+            let outcome = match self.fill_huge_once((id, va), contents, &mut came, &mut outside) {
+                Some(Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_)) => {
+                    let _looking = self.stock.last_look(&mut outside);
+                    self.fill_huge_once((id, va), contents, &mut came, &mut outside)
+                }
+                outcome => outcome,
+            };
+            match outcome {
+                Some(Outcome::Refused(Refusal::NoArea(_)))
+                    if let Some(area) = self.settled_area(id, va, &mut outside)
+                        && let Some(order) = area.flags.huge_order()
+                        && area.flags.has(Flags::USERFAULT) =>
+                {
+                    if !va.is_aligned(order.bytes()) {
+                        return Err(RangeError::Cuts(va, order.bytes()).into());
+                    }
+                }
+                outcome => break outcome,
+            }
+        };
+        self.pools().collect();
+        match outcome {
+            Some(Outcome::Mapped(_)) => Ok(()),
+            Some(Outcome::Spurious) => Err(FillError::Present(va)),
+            Some(Outcome::OutOfMemory | Outcome::NoHugePage(_)) => Err(RangeError::NoMemory.into()),
+            Some(Outcome::OverLimit) => Err(self.over_limit(id).into()),
+            Some(Outcome::Refused(Refusal::NoSpace)) => Err(RangeError::NoSpace.into()),
+            Some(Outcome::Refused(Refusal::Beyond(_))) => Err(FillError::Beyond(va)),
+            Some(_) => Err(FillError::Unarmed(va)),
+            None => Err(FillError::NoContents(va)),
+        }
+    }
+    /// Does so once, in a space or in that of an object; none where the contents ended. `came` is
+    /// noted when the page came into the area's object.
+    fn fill_huge_once(
+        &self,
+        (id, va): (SpaceId, Va),
+        contents: &mut dyn HugeContents,
+        came: &mut bool,
+        outside: &mut Outside,
+    ) -> Option<Outcome> {
+        let (demand, offers) = (Demand::page(va, Access::Write), Offers::default());
+        let outcome = loop {
+            let got = {
+                let _reading = self.stock.reading_of(outside);
+                match id.peek(&self.stock) {
+                    None => Ok(Outcome::Refused(Refusal::NoSpace)),
+                    Some(space) => {
+                        let switches = &self.switches;
+                        Fault::new(&self.stock, space, switches, demand, &offers).fill_huge(*came)
+                    }
+                }
+            };
+            match got {
+                Ok(Outcome::OutOfMemory) if self.relieve() => {}
+                Ok(outcome) => break Some(outcome),
+                Err(Need::PageContents) => {
+                    let mut offer = offers.page.take().expect("contents are asked for with a page");
+                    let had_all = offer.write(&self.stock, contents, outside);
+                    offers.page.set(Some(offer));
+                    if !had_all {
+                        break None; // fault::fill::L5
+                    }
+                }
+                Err(Need::OfObject(at)) => {
+                    let object = offers.object.take().expect("it is asked for with its object");
+                    match self.fill_huge_once((object, at), contents, &mut false, outside) {
+                        Some(Outcome::Mapped(_)) => *came = true,
+                        // The object ended, and so did the area.
+                        Some(Outcome::Refused(Refusal::NoSpace)) => {}
+                        Some(Outcome::Refused(_)) => {
+                            break Some(Outcome::Refused(Refusal::Beyond(va)));
+                        }
+                        other => break other,
+                    }
+                }
+                Err(need) => match self.supply((id, va), need, &offers, outside) {
+                    Ok(()) => {}
+                    Err(outcome) => break Some(outcome),
+                },
+            }
+        };
+        self.withdraw_offers(&offers);
+        outcome
     }
     /// Has writes to the pages of a range told ([`Outcome::UserfaultWrite`]), or not any more.
     /// Areas that are armed for writes ([`Advice::UserfaultWriteArm`](space::Advice)) cover it

@@ -170,7 +170,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         outside: &mut Outside,
     ) -> Result<(), Outcome> {
         // An offer for another kind of area goes back (fault::E6).
-        if !matches!(need, Need::PageZeros(_) | Need::Copy | Need::Wait) {
+        if !matches!(need, Need::PageZeros(_) | Need::PageContents | Need::Copy | Need::Wait) {
             self.withdraw_page(offers);
         }
         if !matches!(need, Need::BlockZeros(_) | Need::Wait) {
@@ -219,6 +219,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 offer.clear(&self.stock, touched, outside);
                 offers.page.set(Some(offer));
             }
+            Need::PageContents => unreachable!("a fill sees to it"),
             Need::Copy => {
                 let mut offer = offers.page.take().expect("a copy is asked for with a page");
                 offer.copy(&self.stock, outside);

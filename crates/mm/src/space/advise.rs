@@ -26,7 +26,7 @@ pub enum Advice {
     HugePage,
     /// No large folios.
     NoHugePage,
-    /// Missing pages are handed to the program.
+    /// Missing pages are handed to the program. Huge pages of a pool are so as a whole.
     UserfaultArm,
     /// Missing pages are no longer handed to the program.
     UserfaultDisarm,
@@ -73,11 +73,15 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             keeps_watch.set(keeps_watch.get() || area.keeps_watch());
             huge::uncut(area, range)
         }
-        Advice::UserfaultArm | Advice::UserfaultWriteArm => {
+        Advice::UserfaultArm => {
+            attach::note_armed(stock, area);
+            huge::uncut(area, range)
+        }
+        Advice::UserfaultWriteArm => {
             attach::note_armed(stock, area); // before a page can be watched (watch::H6)
             huge::small(area, range)
         }
-        Advice::Tag(_) => huge::uncut(area, range),
+        Advice::Tag(_) | Advice::UserfaultDisarm => huge::uncut(area, range),
         Advice::PopulateRead | Advice::PopulateWrite => Ok(()),
         _ => huge::small(area, range),
     })?;

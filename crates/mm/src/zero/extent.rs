@@ -7,7 +7,7 @@ use crate::stock::Stock;
 use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::{Clock, Machine, PhysMem};
-use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa, Pages};
 
 /// What is copied between two preemption points: a part of every huge page.
 const COPIED: Bytes = Bytes::new(256 << 10);
@@ -59,6 +59,19 @@ pub(crate) fn copy_yielding<M: Machine, P: Paging>(
 pub(crate) fn write_page(memory: &impl PhysMem, contents: &[u8; FRAME_BYTES as usize], to: &Claim) {
     // SAFETY: `to` is a Claim (claim::I1).
     unsafe { memory.write(to.frame().pa(), contents) }
+}
+
+/// Writes contents into the nth frame of a huge page, which the caller holds.
+pub(crate) fn write_piece<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    contents: &[u8; FRAME_BYTES as usize],
+    (to, nth): (FrameRange, u64),
+) {
+    let frame = to.start().add(Pages::new(nth));
+    assert!(to.contains(frame), "a piece of the page");
+    stock.folios.forget(FrameRange::new(frame, Pages::new(1)).expect("one frame"));
+    // SAFETY: the caller holds the Huge of `to` (memmap::Huge), which `frame` is one of.
+    unsafe { stock.machine.write(frame.pa(), contents) }
 }
 
 /// Copies one base page into a block of order 0.

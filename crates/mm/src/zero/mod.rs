@@ -45,7 +45,7 @@ pub use extent::clear_block;
 pub use plan::{Extent, Plan, PlanError};
 
 pub(crate) use ahead::clear_ahead;
-pub(crate) use extent::{copy_huge, copy_page, copy_yielding, write_page};
+pub(crate) use extent::{copy_huge, copy_page, copy_yielding, write_page, write_piece};
 
 use crate::frame::{Claim, Touched};
 use crate::stock::{SAMPLE, Stock, clear_once};
