@@ -65,7 +65,8 @@ fn a_file_that_runs_is_not_written_and_the_other_way_round() {
         let mut counts = [0, 0];
         for step in 0..6 {
             let kind = way / KINDS.pow(step) % KINDS;
-            let (purpose, one, other) = if kind % 2 == 0 { (Write, 0, 1) } else { (Run, 1, 0) };
+            let (purpose, one, other) =
+                if kind.is_multiple_of(2) { (Write, 0, 1) } else { (Run, 1, 0) };
             if kind < 2 {
                 let refusal = [Refused::Runs, Refused::Written][one];
                 let expect = if counts[other] == 0 { Ok(()) } else { Err(refusal) };
