@@ -22,6 +22,8 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/times.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -290,6 +292,100 @@ static void clocks(void)
 	say("priorities", sched_get_priority_max(SCHED_FIFO) - sched_get_priority_min(SCHED_FIFO));
 }
 
+static volatile int rung;
+
+static void ring(int number)
+{
+	(void)number;
+	rung++;
+}
+
+/* Takes so many milliseconds of a CPU. */
+static void burn(long ms)
+{
+	uint64_t end = nanos(CLOCK_PROCESS_CPUTIME_ID) + ms * 1000000;
+
+	while (nanos(CLOCK_PROCESS_CPUTIME_ID) < end)
+		for (volatile int nth = 0; nth < 1000; nth++)
+			;
+}
+
+/* Whether a timer of 20 ms rang about once in each of them, of 300. */
+static int rang(void)
+{
+	rung = 0;
+	burn(300);
+	return rung >= 6 && rung <= 16;
+}
+
+static void spent_time(void)
+{
+	struct itimerval each = { { 0, 20000 }, { 0, 20000 } }, off = { { 0, 0 }, { 0, 0 } }, was;
+	struct itimerspec every = { { 0, 20000000 }, { 0, 20000000 } }, none = { { 0, 0 }, { 0, 0 } }, left;
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2 };
+	timer_t timer;
+	int which[] = { ITIMER_VIRTUAL, ITIMER_PROF }, status;
+
+	signal(SIGVTALRM, ring);
+	signal(SIGPROF, ring);
+	signal(SIGUSR2, ring);
+	for (int nth = 0; nth < 2; nth++) {
+		say("set", setitimer(which[nth], &each, NULL));
+		say("rang", rang());
+		rung = 0;
+		usleep(100000);
+		say("not in its sleep", rung <= 1);
+		getitimer(which[nth], &was);
+		say("left", was.it_value.tv_usec > 0 && was.it_value.tv_usec <= 20000 && was.it_interval.tv_usec == 20000);
+		say("off", setitimer(which[nth], &off, &was));
+		say("was", was.it_interval.tv_usec);
+		rung = 0;
+		burn(60);
+		say("rings no more", rung);
+	}
+	say("none of these", setitimer(3, &each, NULL));
+	clockid_t clocks[] = { CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID };
+
+	for (int nth = 0; nth < 2; nth++) {
+		say("made", timer_create(clocks[nth], &event, &timer));
+		timer_settime(timer, 0, &every, NULL);
+		say("rang", rang());
+		timer_gettime(timer, &left);
+		say("left", left.it_value.tv_nsec > 0 && left.it_value.tv_nsec <= 20000000);
+		timer_settime(timer, 0, &none, NULL);
+		uint64_t at = nanos(clocks[nth]) + 30000000;
+		struct itimerspec then = { { 0, 0 }, { at / 1000000000, at % 1000000000 } };
+
+		rung = 0;
+		timer_settime(timer, TIMER_ABSTIME, &then, NULL);
+		burn(15);
+		say("not yet", rung);
+		burn(60);
+		say("at a time", rung);
+		timer_delete(timer);
+	}
+	say("of a descriptor", timerfd_create(CLOCK_PROCESS_CPUTIME_ID, 0));
+	for (int nth = 0; nth < 2; nth++) {
+		int child = fork();
+
+		if (!child) {
+			struct rlimit limit = { 1, 2 };
+
+			signal(SIGXCPU, nth ? SIG_IGN : SIG_DFL);
+			setrlimit(RLIMIT_CPU, &limit);
+			/* Its child has the limit, and time of its own. */
+			if (fork() == 0) {
+				burn(5000);
+				_exit(0);
+			}
+			wait(&status);
+			_exit(WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+		}
+		waitpid(child, &status, 0);
+		say("a child with a limit", WEXITSTATUS(status));
+	}
+}
+
 /* From here on: for a machine of one's own. */
 
 static int faults;
@@ -468,5 +564,6 @@ int main(int count, char **words)
 	file_locks();
 	limits();
 	clocks();
+	spent_time();
 	return 0;
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   setrlimit ─▶ Limits of the process ── fork ─▶ the child's
 //!                  ├─ AS, DATA, STACK ─▶ its memory (`foliant-linux`)
+//!                  ├─ CPU ─▶ its time (`spending`)
 //!                  ├─ NOFILE ─▶ its descriptors
 //!                  └─ FSIZE ─▶ what it writes
 //! ```

@@ -99,6 +99,7 @@ mod sequence;
 mod signal;
 mod signalfd;
 mod sockets;
+mod spending;
 mod streams;
 mod terminal;
 mod texts;

@@ -2,22 +2,30 @@
 //!
 //! ```text
 //!   set ─▶ alarm listed ── its time ─▶ told how many periods passed ─▶ listed for the next one
+//!                 ▲            │ not yet: of what is spent of CPUs, nobody knows when
+//!                 └────────────┘
 //! ```
 //!
 //! **Invariants**
 //! - M1. One alarm of a timer is listed, or none; one of before a change does nothing.
 //! - M2. Between two alarms of a timer lies [`GAP`] at least, however short its period: what passed
 //!   meanwhile is counted.
+//! - M3. A timer of what is spent comes at its time or up to [`LOOK`] later: its alarm rings when
+//!   that time can have come at the earliest, with all CPUs at work for it, and is listed anew.
 //!
 //! **Locking**: a timer's lock, and the list of alarms under it; who is told is told without.
 
 use super::clock;
 use super::sched::{self, Alarm, Due};
+use crate::smp;
 use alloc::sync::{Arc, Weak};
 use spin::Mutex;
 
 /// Nanoseconds between two alarms of a timer.
 const GAP: u64 = 100_000;
+
+/// Nanoseconds between two looks at what is spent, at least.
+const LOOK: u64 = 1_000_000;
 
 /// Who is told that a timer's time has come.
 pub(super) trait Expires: Send + Sync {
@@ -25,16 +33,34 @@ pub(super) trait Expires: Send + Sync {
     fn expired(&self, times: u64);
 }
 
-/// Whether times of a timer are the calendar's, or since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What takes time of CPUs.
+pub(super) trait Spends: Send + Sync {
+    /// Nanoseconds that it took by now; none when it is gone.
+    fn spent(&self) -> Option<u64>;
+}
+
+/// What times of a timer are of. Those of the calendar are kept as times since the start.
+#[derive(Clone)]
 pub(super) enum Clock {
     Calendar,
     Uptime,
+    Spent(Arc<dyn Spends>),
+}
+
+impl Clock {
+    /// What time it is, as a timer keeps it.
+    pub(super) fn now(&self) -> u64 {
+        match self {
+            Clock::Calendar | Clock::Uptime => clock::uptime(),
+            Clock::Spent(by) => by.spent().unwrap_or(0),
+        }
+    }
 }
 
 /// A timer.
 pub(super) struct Timer {
     state: Mutex<State>,
+    pub(super) clock: Clock,
     tells: Weak<dyn Expires>,
     own: Weak<Timer>,
 }
@@ -55,19 +81,20 @@ struct State {
 }
 
 impl Timer {
-    pub(super) fn new(tells: Weak<dyn Expires>) -> Arc<Timer> {
+    pub(super) fn new(tells: Weak<dyn Expires>, clock: Clock) -> Arc<Timer> {
         let state = Mutex::new(State::default());
-        Arc::new_cyclic(|own| Timer { state, tells, own: own.clone() })
+        Arc::new_cyclic(|own| Timer { state, clock, tells, own: own.clone() })
     }
     /// Sets it; says what it was set to.
     pub(super) fn set(&self, to: Setting) -> Setting {
+        let now = self.clock.now();
         let mut state = self.state.lock();
         if let Some(due) = state.listed.take() {
             sched::put_off(due);
         }
         let before = core::mem::replace(&mut state.setting, to);
         if let Some(next) = to.next {
-            self.list(&mut state, next);
+            self.list(&mut state, next, now);
         }
         before
     }
@@ -75,7 +102,18 @@ impl Timer {
     pub(super) fn setting(&self) -> Setting {
         self.state.lock().setting
     }
-    fn list(&self, state: &mut State, at: u64) {
+    /// What is left of what it is set to, at least a nanosecond; 0 if it is set to nothing.
+    pub(super) fn left(&self, it: Setting) -> u64 {
+        it.next.map_or(0, |next| next.saturating_sub(self.clock.now()).max(1))
+    }
+    fn list(&self, state: &mut State, next: u64, now: u64) {
+        let at = match self.clock {
+            Clock::Calendar | Clock::Uptime => next,
+            Clock::Spent(_) => {
+                let soonest = next.saturating_sub(now) / smp::online() as u64;
+                clock::uptime().saturating_add(soonest.max(LOOK)) // M3
+            }
+        };
         state.listed = Some(sched::ring_at(at, self.own.clone()));
     }
 }
@@ -83,11 +121,18 @@ impl Timer {
 impl Alarm for Timer {
     fn ring(self: Arc<Timer>) {
         let times = {
+            let now = self.clock.now();
             let mut state = self.state.lock();
-            let now = clock::uptime();
             let Setting { next: Some(next), period } = state.setting else { return };
             if next > now {
-                return; // M1
+                // It may be one of before a change (M1).
+                if let Clock::Spent(by) = &self.clock
+                    && by.spent().is_some()
+                {
+                    state.listed.take().into_iter().for_each(sched::put_off);
+                    self.list(&mut state, next, now);
+                }
+                return;
             }
             let passed = (now - next).checked_div(period).map_or(1, |whole| whole + 1);
             state.listed = None;
@@ -96,7 +141,7 @@ impl Alarm for Timer {
             } else {
                 let next = next.saturating_add(passed.saturating_mul(period));
                 state.setting.next = Some(next);
-                self.list(&mut state, next.max(now + GAP)); // M2
+                self.list(&mut state, next.max(now + GAP), now); // M2
             }
             passed
         };

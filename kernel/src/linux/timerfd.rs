@@ -14,7 +14,6 @@ use linux_raw_sys::errno::EINVAL;
 /// A timer that is a descriptor.
 pub(super) struct TimerFile {
     pub(super) timer: Arc<Timer>,
-    pub(super) clock: Clock,
     /// How often its time came since that was read.
     came: AtomicU64,
     waiting: Waiters,
@@ -23,8 +22,7 @@ pub(super) struct TimerFile {
 impl TimerFile {
     pub(super) fn new(clock: Clock) -> Arc<TimerFile> {
         Arc::new_cyclic(|own: &Weak<TimerFile>| TimerFile {
-            timer: Timer::new(own.clone()),
-            clock,
+            timer: Timer::new(own.clone(), clock),
             came: AtomicU64::new(0),
             waiting: Waiters::new(),
         })

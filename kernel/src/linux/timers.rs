@@ -11,8 +11,10 @@ use foliant_linux::Errno;
 use linux_raw_sys::errno::EAGAIN;
 use spin::Mutex;
 
-/// The number of the timer of `setitimer`.
+/// The numbers of the timers of `setitimer`.
 pub(super) const REAL: i32 = -1;
+pub(super) const VIRTUAL: i32 = -2;
+pub(super) const PROFILE: i32 = -3;
 /// Timers that a process makes, at most.
 const MOST: usize = 1024;
 
@@ -26,8 +28,6 @@ pub(super) trait Target: Send + Sync {
 /// A timer that signals.
 pub(super) struct Ticking {
     pub(super) timer: Arc<Timer>,
-    /// Whose absolute times it is set to.
-    pub(super) clock: Clock,
     target: Weak<dyn Target>,
     /// What is told; none where it only counts.
     info: Option<Info>,
@@ -40,8 +40,7 @@ pub(super) struct Ticking {
 impl Ticking {
     pub(super) fn new(target: Weak<dyn Target>, info: Option<Info>, clock: Clock) -> Arc<Ticking> {
         Arc::new_cyclic(|own: &Weak<Ticking>| Ticking {
-            timer: Timer::new(own.clone()),
-            clock,
+            timer: Timer::new(own.clone(), clock),
             target,
             info,
             overrun: AtomicU64::new(0),
@@ -107,7 +106,7 @@ impl Timers {
     pub(super) fn take(&self, number: i32) -> Option<Arc<Ticking>> {
         self.0.lock().remove(&number)
     }
-    /// Takes those away that a new program does not have: all but that of `setitimer`.
+    /// Takes those away that a new program does not have: all but those of `setitimer`.
     pub(super) fn clear_made(&self) {
         let made = self.0.lock().split_off(&0);
         drop(made);

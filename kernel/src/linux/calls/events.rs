@@ -6,6 +6,7 @@ use super::super::eventfd::{EventFile, Takes};
 use super::super::opened::{Descriptor, Opened};
 use super::super::signalfd::SignalFile;
 use super::super::thread::Thread;
+use super::super::timer::Clock;
 use super::super::timerfd::TimerFile;
 use super::super::user;
 use super::Answer;
@@ -81,7 +82,10 @@ pub(super) fn timerfd_create(thread: &Arc<Thread>, [clock, flags, ..]: Six) -> A
     if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno(EINVAL));
     }
-    add(thread, TimerFile::new(clock_of(clock)?), MODE, flags)
+    match clock_of(thread, clock)? {
+        Clock::Spent(_) => Err(Errno(EINVAL)),
+        clock => add(thread, TimerFile::new(clock), MODE, flags),
+    }
 }
 pub(super) fn timerfd_settime(thread: &Arc<Thread>, [number, flags, new, old, ..]: Six) -> Answer {
     let flags = flags as u32;
@@ -91,16 +95,16 @@ pub(super) fn timerfd_settime(thread: &Arc<Thread>, [number, flags, new, old, ..
     let it: __kernel_itimerspec = user::get(new)?;
     let opened = opened(thread, number)?;
     let file = as_channel::<TimerFile>(&opened).ok_or(OTHER)?;
-    let before = file.set(setting(&it, file.clock, flags & TFD_TIMER_ABSTIME != 0)?);
+    let before = file.set(setting(&it, &file.timer.clock, flags & TFD_TIMER_ABSTIME != 0)?);
     if old != 0 {
-        user::put(old, &told(before))?;
+        user::put(old, &told(&file.timer, before))?;
     }
     Ok(0)
 }
 pub(super) fn timerfd_gettime(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
     let file = as_channel::<TimerFile>(&opened).ok_or(OTHER)?;
-    user::put(at, &told(file.timer.setting())).map(|()| 0)
+    user::put(at, &told(&file.timer, file.timer.setting())).map(|()| 0)
 }
 
 pub(super) fn epoll_create(thread: &Arc<Thread>, [size, ..]: Six) -> Answer {

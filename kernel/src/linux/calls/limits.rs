@@ -2,14 +2,14 @@
 
 use super::super::process::{self, Member, Process};
 use super::super::thread::Thread;
-use super::super::user;
+use super::super::{spending, user};
 use super::Answer;
 use crate::memory::managed;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EINVAL, ESRCH};
 use linux_raw_sys::general::{
-    RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF, RUSAGE_THREAD, rlimit64,
+    RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF, RUSAGE_THREAD, rlimit64,
 };
 
 type Six = [u64; 6];
@@ -20,8 +20,11 @@ pub(super) fn getrlimit(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
 pub(super) fn setrlimit(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
     set(&thread.process, number, user::get(at)?)
 }
-fn set(process: &Process, number: u64, to: rlimit64) -> Answer {
+fn set(process: &Arc<Process>, number: u64, to: rlimit64) -> Answer {
     process.limits.set(number, to)?;
+    if number == u64::from(RLIMIT_CPU) {
+        spending::note_limit(process);
+    }
     process.descriptors.lock().most = process.limits.now(RLIMIT_NOFILE) as usize;
     if let Some(memory) = process.memory() {
         let limits = process.limits.of_memory(managed());

@@ -5,7 +5,7 @@ use super::super::sched::{self, Runs};
 use super::super::signal::{Became, CUT, Ended, Info, SIGNALS};
 use super::super::thread::Thread;
 use super::super::waiters::Cut;
-use super::super::{exec, futex, texts, user};
+use super::super::{exec, futex, spending, texts, user};
 use super::Answer;
 use super::ids::number;
 use super::numbers::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
@@ -136,6 +136,7 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
             false => memory.fork()?,
         };
         let child = own.child(memory);
+        spending::note_limit(&child);
         child.borrows.store(has(CLONE_VFORK), Ordering::Release);
         let id = child.id;
         (child, id)

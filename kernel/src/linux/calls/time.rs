@@ -1,9 +1,9 @@
 //! Calls about time.
 
-use super::super::process::{self, Member};
+use super::super::process;
 use super::super::thread::Thread;
-use super::super::timer::{Clock, Setting};
-use super::super::{clock, user, waiters};
+use super::super::timer::{Clock, Setting, Timer};
+use super::super::{clock, spending, user, waiters};
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
@@ -22,46 +22,45 @@ const TICK: u64 = 10_000_000;
 
 /// What a clock shows.
 fn read(thread: &Arc<Thread>, number: u64) -> Result<u64, Errno> {
-    if (number as i32) < 0 {
-        return of_another(thread, number as i32);
-    }
     match number as u32 {
         CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI => Ok(clock::since_epoch()),
-        CLOCK_MONOTONIC | CLOCK_MONOTONIC_COARSE | CLOCK_MONOTONIC_RAW | CLOCK_BOOTTIME => {
-            Ok(clock::uptime())
-        }
-        CLOCK_PROCESS_CPUTIME_ID => Ok(thread.process.usage().time()),
-        CLOCK_THREAD_CPUTIME_ID => Ok(Member::usage(&**thread).time()),
-        _ => Err(Errno(EINVAL)),
+        CLOCK_MONOTONIC_COARSE | CLOCK_MONOTONIC_RAW => Ok(clock::uptime()),
+        _ => Ok(clock_of(thread, number)?.now()),
     }
 }
-/// A clock of what another process or thread spent: its number, negated, behind three bits that
-/// say which clock.
-fn of_another(thread: &Arc<Thread>, number: i32) -> Result<u64, Errno> {
+/// The clock of a number, for timers and for what spends time of CPUs. One of another process or
+/// thread is its number, negated, behind three bits that say which clock.
+pub(super) fn clock_of(thread: &Arc<Thread>, number: u64) -> Result<Clock, Errno> {
     const OF_THREAD: i32 = 4;
     const KINDS: i32 = 3;
-    let id = !(number >> 3) as u32;
-    if number & KINDS == KINDS {
-        return Err(Errno(EINVAL)); // a descriptor's
+    const PROGRAMS: i32 = 1; // `CPUCLOCK_VIRT`; the others count the kernel's time too
+    let own = &thread.process;
+    let of_thread = |id| spending::of_thread(own, id);
+    let number = number as i32;
+    match number as u32 {
+        CLOCK_REALTIME | CLOCK_TAI => return Ok(Clock::Calendar),
+        CLOCK_MONOTONIC | CLOCK_BOOTTIME => return Ok(Clock::Uptime),
+        CLOCK_PROCESS_CPUTIME_ID => return Ok(spending::of_process(own)),
+        CLOCK_THREAD_CPUTIME_ID => return Ok(of_thread(thread.id)),
+        _ => {}
     }
-    let is_thread = number & OF_THREAD != 0;
+    let (id, kind) = (!(number >> 3) as u32, number & KINDS);
+    if number >= 0 || kind == KINDS {
+        return Err(Errno(EINVAL)); // of none, or of a descriptor
+    }
+    if number & OF_THREAD != 0 {
+        let id = if id == 0 { thread.id } else { id };
+        let is_there = own.threads.lock().iter().any(|it| it.id() == id);
+        return if is_there { Ok(of_thread(id)) } else { Err(Errno(EINVAL)) };
+    }
     let process = match id {
-        0 => thread.process.clone(),
-        id if is_thread => thread
-            .process
-            .threads
-            .lock()
-            .iter()
-            .find(|it| it.id() == id)
-            .map_or(Err(Errno(EINVAL)), |_| Ok(thread.process.clone()))?,
+        0 => own.clone(),
         id => process::of_id(id).ok_or(Errno(EINVAL))?,
     };
-    if !is_thread {
-        return Ok(process.usage().time());
-    }
-    let id = if id == 0 { thread.id } else { id };
-    let all = process.threads.lock().clone();
-    all.iter().find(|it| it.id() == id).map(|it| it.usage().time()).ok_or(Errno(EINVAL))
+    Ok(match kind {
+        PROGRAMS => spending::of_programs(&process),
+        _ => spending::of_process(&process),
+    })
 }
 pub(super) fn timespec(nanos: u64) -> __kernel_timespec {
     __kernel_timespec { tv_sec: (nanos / SECOND) as i64, tv_nsec: (nanos % SECOND) as i64 }
@@ -112,30 +111,24 @@ pub(super) fn times(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
 /// What a program sets a timer to: relative to now, or to a time of a clock.
 pub(super) fn setting(
     it: &__kernel_itimerspec,
-    clock: Clock,
+    clock: &Clock,
     is_absolute: bool,
 ) -> Result<Setting, Errno> {
     let (value, period) = (nanos(&it.it_value)?, nanos(&it.it_interval)?);
     let next = match (value, is_absolute, clock) {
         (0, ..) => None,
-        (value, false, _) => Some(clock::uptime().saturating_add(value)),
-        (value, true, Clock::Uptime) => Some(value),
-        (value, true, Clock::Calendar) => Some(value.saturating_sub(clock::epoch() * SECOND)),
+        (value, false, _) => Some(clock.now().saturating_add(value)),
+        (value, true, Clock::Uptime | Clock::Spent(_)) => Some(value),
+        (value, true, Clock::Calendar) => {
+            Some(value.saturating_sub(super::super::clock::epoch() * SECOND))
+        }
     };
     Ok(Setting { next, period })
 }
 /// What a program is told that a timer is set to.
-pub(super) fn told(it: Setting) -> __kernel_itimerspec {
-    let left = it.next.map_or(0, |next| next.saturating_sub(clock::uptime()).max(1));
-    __kernel_itimerspec { it_interval: timespec(it.period), it_value: timespec(left) }
-}
-/// The clock of a number, for timers.
-pub(super) fn clock_of(number: u64) -> Result<Clock, Errno> {
-    match number as u32 {
-        CLOCK_REALTIME | CLOCK_TAI => Ok(Clock::Calendar),
-        CLOCK_MONOTONIC | CLOCK_BOOTTIME => Ok(Clock::Uptime),
-        _ => Err(Errno(EINVAL)),
-    }
+pub(super) fn told(timer: &Timer, it: Setting) -> __kernel_itimerspec {
+    let left = timespec(timer.left(it));
+    __kernel_itimerspec { it_interval: timespec(it.period), it_value: left }
 }
 
 /// Waits until a time, or a signal; what is left then goes to `left`.

@@ -2,17 +2,17 @@
 
 use super::super::signal::{Info, SIGNALS};
 use super::super::thread::Thread;
-use super::super::timer::{Clock, Setting};
-use super::super::timers::{REAL, Target, Ticking};
-use super::super::{clock, user};
+use super::super::timer::{Clock, Setting, Timer};
+use super::super::timers::{PROFILE, REAL, Target, Ticking, VIRTUAL};
+use super::super::{clock, spending, user};
 use super::Answer;
 use super::time::{clock_of, setting, told};
 use alloc::sync::{Arc, Weak};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::{
-    __kernel_itimerspec, ITIMER_REAL, SIGALRM, SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD_ID,
-    TIMER_ABSTIME, itimerval, timeval,
+    __kernel_itimerspec, ITIMER_PROF, ITIMER_REAL, ITIMER_VIRTUAL, SIGALRM, SIGEV_NONE,
+    SIGEV_SIGNAL, SIGEV_THREAD_ID, SIGPROF, SIGVTALRM, TIMER_ABSTIME, itimerval, timeval,
 };
 
 type Six = [u64; 6];
@@ -20,45 +20,46 @@ type Six = [u64; 6];
 const MICRO: u64 = 1000;
 const SECOND: u64 = 1_000_000_000;
 
-/// The timer of `setitimer` of the caller's process.
-fn real(thread: &Thread) -> Arc<Ticking> {
-    let target: Weak<dyn Target> = Arc::downgrade(&thread.process) as _;
-    let make = || Ticking::new(target, Some(Info::kernel(SIGALRM)), Clock::Uptime);
-    thread.process.timers.get_or_make(REAL, make)
-}
-fn left(it: Setting) -> u64 {
-    it.next.map_or(0, |next| next.saturating_sub(clock::uptime()).max(1))
+/// A timer of `setitimer` of the caller's process.
+fn interval(thread: &Thread, which: u64) -> Result<Arc<Ticking>, Errno> {
+    let process = &thread.process;
+    let (number, signal, clock) = match which as u32 {
+        ITIMER_REAL => (REAL, SIGALRM, Clock::Uptime),
+        ITIMER_VIRTUAL => (VIRTUAL, SIGVTALRM, spending::of_programs(process)),
+        ITIMER_PROF => (PROFILE, SIGPROF, spending::of_process(process)),
+        _ => return Err(Errno(EINVAL)),
+    };
+    let target: Weak<dyn Target> = Arc::downgrade(process) as _;
+    let make = || Ticking::new(target, Some(Info::kernel(signal)), clock);
+    Ok(process.timers.get_or_make(number, make))
 }
 
 pub(super) fn alarm(thread: &Arc<Thread>, [seconds, ..]: Six) -> Answer {
     let seconds = u64::from(seconds as u32);
     let next = clock::uptime() + seconds * SECOND;
     let next = Some(next).filter(|_| seconds > 0);
-    let before = left(real(thread).timer.set(Setting { next, period: 0 }));
+    let timer = &interval(thread, ITIMER_REAL.into())?.timer;
+    let before = timer.left(timer.set(Setting { next, period: 0 }));
     // Rounded, but what is left is not nothing.
     Ok(if before == 0 { 0 } else { ((before + SECOND / 2) / SECOND).max(1) })
 }
-fn is_real(which: u64) -> Result<(), Errno> {
-    // What a process spends of the CPU rings nothing.
-    if which as u32 == ITIMER_REAL { Ok(()) } else { Err(Errno(EINVAL)) }
-}
-fn put_value(at: u64, it: Setting) -> Result<(), Errno> {
+fn put_value(at: u64, timer: &Timer, it: Setting) -> Result<(), Errno> {
     let of = |nanos: u64| timeval {
         tv_sec: (nanos / SECOND) as i64,
         tv_usec: (nanos % SECOND / MICRO) as i64,
     };
-    let value = match left(it) {
+    let value = match timer.left(it) {
         0 => 0,
         left => left.max(MICRO),
     };
     user::put(at, &itimerval { it_interval: of(it.period), it_value: of(value) })
 }
 pub(super) fn getitimer(thread: &Arc<Thread>, [which, at, ..]: Six) -> Answer {
-    is_real(which)?;
-    put_value(at, real(thread).timer.setting()).map(|()| 0)
+    let timer = &interval(thread, which)?.timer;
+    put_value(at, timer, timer.setting()).map(|()| 0)
 }
 pub(super) fn setitimer(thread: &Arc<Thread>, [which, new, old, ..]: Six) -> Answer {
-    is_real(which)?;
+    let timer = &interval(thread, which)?.timer;
     let mut to = Setting::default();
     if new != 0 {
         let it: itimerval = user::get(new)?;
@@ -71,17 +72,17 @@ pub(super) fn setitimer(thread: &Arc<Thread>, [which, new, old, ..]: Six) -> Ans
         };
         let value = nanos(it.it_value)?;
         to.period = nanos(it.it_interval)?;
-        to.next = Some(clock::uptime().saturating_add(value)).filter(|_| value > 0);
+        to.next = Some(timer.clock.now().saturating_add(value)).filter(|_| value > 0);
     }
-    let before = real(thread).timer.set(to);
+    let before = timer.set(to);
     if old != 0 {
-        put_value(old, before)?;
+        put_value(old, timer, before)?;
     }
     Ok(0)
 }
 
 pub(super) fn timer_create(thread: &Arc<Thread>, [clock, event, at, ..]: Six) -> Answer {
-    let clock = clock_of(clock)?;
+    let clock = clock_of(thread, clock)?;
     // A value of eight bytes, the signal, how it is told, and whom.
     let words: [i32; 16] = match event {
         0 => {
@@ -126,16 +127,16 @@ pub(super) fn timer_getoverrun(thread: &Arc<Thread>, [number, ..]: Six) -> Answe
     Ok(find(thread, number)?.overrun().into())
 }
 pub(super) fn timer_gettime(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
-    let setting = find(thread, number)?.timer.setting();
-    user::put(at, &told(setting)).map(|()| 0)
+    let timer = &find(thread, number)?.timer;
+    user::put(at, &told(timer, timer.setting())).map(|()| 0)
 }
 pub(super) fn timer_settime(thread: &Arc<Thread>, [number, flags, new, old, ..]: Six) -> Answer {
     let it: __kernel_itimerspec = user::get(new)?;
-    let ticking = find(thread, number)?;
-    let to = setting(&it, ticking.clock, flags as u32 & TIMER_ABSTIME != 0)?;
-    let before = ticking.timer.set(to);
+    let timer = &find(thread, number)?.timer;
+    let to = setting(&it, &timer.clock, flags as u32 & TIMER_ABSTIME != 0)?;
+    let before = timer.set(to);
     if old != 0 {
-        user::put(old, &told(before))?;
+        user::put(old, &told(timer, before))?;
     }
     Ok(0)
 }

@@ -25,6 +25,7 @@ use super::locks::{self, Owner};
 use super::opened::{Descriptor, Descriptors};
 use super::sched::{self, Runs};
 use super::signal::{Action, Ended, Info, Pending, SIGNALS, Waiting, bit};
+use super::timer::Expires;
 use super::timers::{Target, Timers};
 use super::usage::Usage;
 use super::waiters::Waiters;
@@ -96,6 +97,8 @@ pub(super) struct Process {
     pub(super) is_apart: AtomicBool,
     /// What it may have.
     pub(super) limits: Limits,
+    /// What signals it when it has spent what it may.
+    pub(super) time_limit: Mutex<Option<Arc<dyn Expires>>>,
     /// How gladly it is ended where memory runs out, and the personality that it asked for.
     pub(super) badness: AtomicI32,
     pub(super) personality: AtomicU32,
@@ -197,6 +200,7 @@ impl Process {
             has_begun: AtomicBool::new(false),
             is_apart: AtomicBool::new(false),
             limits,
+            time_limit: Mutex::new(None),
             badness: AtomicI32::new(0),
             personality: AtomicU32::new(0),
             began: clock::uptime(),
@@ -236,12 +240,17 @@ impl Process {
         let mut used = self.used.lock();
         used.peak = used.peak.max(peak);
     }
-    /// What all of its threads used.
-    pub(super) fn usage(&self) -> Usage {
+    /// What all of its threads used but of memory, of which it asks nobody.
+    pub(super) fn time(&self) -> Usage {
         let mut all = *self.used.lock();
         for thread in self.threads.lock().iter() {
             all = all.and(thread.usage());
         }
+        all
+    }
+    /// What all of its threads used.
+    pub(super) fn usage(&self) -> Usage {
+        let mut all = self.time();
         let peak = self.memory().map(|memory| memory.with(|memory| memory.peak()));
         all.peak = all.peak.max(peak.unwrap_or_default());
         all
@@ -360,6 +369,8 @@ impl Process {
     /// Gives back what it has, when its last thread has ended.
     pub(super) fn give_back(&self) {
         self.timers.clear();
+        let limit = self.time_limit.lock().take();
+        drop(limit);
         let closed = self.descriptors.lock().take_all();
         closed.into_iter().for_each(|closed| self.closed(closed));
         self.give_memory_back();
