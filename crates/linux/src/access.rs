@@ -5,7 +5,7 @@ use crate::pages::{PAGE, range};
 use crate::process::Process;
 use crate::told::{self, Told};
 use crate::vma::{Family, Marks, Vma};
-use foliant::fault::{ProcessSwitch, Refusal};
+use foliant::fault::Refusal;
 use foliant::space::Area;
 use foliant::table::{Attrs, Entry, Found, Paging, SoftKind};
 use foliant::{Access, Outcome};
@@ -60,7 +60,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             if vma.is_of_file() {
                 return false;
             }
-            let orders = self.mm.policy().allowed(vma.flags, ProcessSwitch::On);
+            let orders = self.mm.policy().allowed(vma.flags, self.switches.folios);
             orders.contains(Order::SIZE_2M)
         };
         let is_first = vma.tag.family == Family(0) && !vma.is_shared();

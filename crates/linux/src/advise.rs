@@ -37,6 +37,8 @@ enum Does {
     Nothing(Marks),
     /// Pages of a file are dropped.
     Punch,
+    /// There is nowhere to page out to, but what may be dropped is.
+    PageOut,
     /// Marks are set, and others cleared.
     Mark(Marks, Marks),
     /// The manager does it, where the vma has none of these marks.
@@ -60,7 +62,8 @@ fn does(advice: u32) -> Option<Does> {
         MADV_DONTDUMP => Does::Mark(Marks::DONT_DUMP, none),
         MADV_DODUMP => Does::Mark(none, Marks::DONT_DUMP),
         MADV_WILLNEED => Does::Nothing(none),
-        MADV_COLD | MADV_PAGEOUT => Does::Nothing(locked),
+        MADV_COLD => Does::Nothing(locked),
+        MADV_PAGEOUT => Does::PageOut,
         MADV_REMOVE => Does::Punch,
         MADV_DONTNEED => Does::Hand(Advice::DontNeed, locked),
         MADV_DONTNEED_LOCKED => Does::Hand(Advice::DontNeed, none),
@@ -136,11 +139,16 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     fn advise_part(&mut self, vma: &Vma, part: VaRange, does: Does) -> Result<(), Errno> {
         let marks = vma.tag.marks;
+        let does = match does {
+            Does::PageOut if is_droppable(vma) => Does::Hand(Advice::DontNeed, Marks::LOCKED),
+            Does::PageOut => Does::Nothing(Marks::LOCKED),
+            does => does,
+        };
         match does {
             Does::Nothing(unless) if marks.has_any(unless) || vma.is_huge() => {
                 if matches!(unless, Marks::NONE) { Ok(()) } else { Err(Errno::INVAL) }
             }
-            Does::Nothing(_) => Ok(()),
+            Does::Nothing(_) | Does::PageOut => Ok(()),
             Does::Punch => self.punch(vma, part),
             Does::Mark(set, _) if set.has(Marks::WIPE_ON_FORK) && vma.is_of_file() => {
                 Err(Errno::INVAL)

@@ -47,7 +47,7 @@
 //! | `mmap` that only executes | may be read, as on a processor without protection keys |
 //! | `madvise` `MADV_MERGEABLE`, `MADV_UNMERGEABLE`, `MADV_HWPOISON`, `MADV_SOFT_OFFLINE` | EINVAL, as a kernel without these |
 //! | `madvise` `MADV_FREE` | the contents stay for good |
-//! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables |
+//! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables; what may be dropped (`MAP_DROPPABLE`) is paged out by being dropped |
 //! | `mremap` of a part of a private area of huge pages | keeps its reservation, where Linux loses one for ever |
 //! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
 //! | `meminfo`, `vmstat` | what the manager counts, and what files and processes have that are handed in ([`meminfo::Listed`]): a page of a file counts as mapped for each process; no lines of the processor's own map |
@@ -103,6 +103,7 @@ mod numbers;
 mod pagemap;
 mod pages;
 mod place;
+mod prctl;
 mod process;
 mod protect;
 mod put;
@@ -117,6 +118,7 @@ mod situation;
 mod size;
 mod split_huge_pages;
 mod status;
+mod switches;
 pub mod sys;
 pub mod sysv;
 mod thp_anon;

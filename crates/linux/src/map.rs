@@ -126,6 +126,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             new.flags = new.flags.at_most(file.rights());
         }
         self.may_lock(new.marks, bytes)?;
+        if self.switches.refuse(new.flags, new.flags) {
+            return Err(Errno(errno::EACCES));
+        }
         let situation = self.situation(at, at + bytes);
         self.letting_go(&situation, |process| process.map_at(&situation, new, source))?;
         let is_locked = self.future.with(marks_of(flags)).has(Marks::LOCKED);

@@ -13,7 +13,7 @@ use crate::rows;
 use crate::vma::{Marks, Vma};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use foliant::fault::{Orders, ProcessSwitch};
+use foliant::fault::Orders;
 use foliant::manager::Entries;
 use foliant::space::Flags;
 use foliant::table::{Attrs, Entry, Found, Paging};
@@ -230,8 +230,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Whether a fault there may get a large folio.
     fn is_eligible(&self, vma: &Vma) -> bool {
         let policy = self.mm.policy();
-        let orders = policy.allowed(vma.flags, ProcessSwitch::On);
-        let orders: Orders = orders.with(policy.choice(vma.flags, ProcessSwitch::On));
+        let orders = policy.allowed(vma.flags, self.switches.folios);
+        let orders: Orders = orders.with(policy.choice(vma.flags, self.switches.folios));
         let fits = |order: Order| {
             let bytes = order.bytes().get();
             let last = vma.end().checked_sub(bytes).map(|at| at & !(bytes - 1));

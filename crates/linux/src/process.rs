@@ -4,6 +4,7 @@ use crate::errno::Errno;
 use crate::family::Families;
 use crate::pages::{PAGE, range};
 use crate::size::Size;
+use crate::switches::Switches;
 use crate::told::Handler;
 use crate::view::Views;
 use crate::vma::{Family, Marks, Tag, Vma};
@@ -67,6 +68,7 @@ pub struct Process<'a, 'm, M: Machine, P: Paging> {
     pub(crate) heap_end: u64,
     /// What new vmas are marked with: `mlockall` with `MCL_FUTURE`.
     pub(crate) future: Marks,
+    pub(crate) switches: Switches,
     pub(crate) families: Families,
     pub(crate) size: Size,
     pub(crate) views: Views<'a, 'm, M, P>,
@@ -94,6 +96,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             limits,
             heap_end: layout.heap.get(),
             future: Marks::NONE,
+            switches: Switches::NONE,
             families: Families::default(),
             size: Size::default(),
             views: Views::new(),
@@ -130,6 +133,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let space = self.mm.fork_where(self.space, &|area| Vma::of(area).is_copied())?;
         let mut child = Process {
             heap_end: self.heap_end,
+            switches: self.switches.inherited(),
             families: self.families.clone(),
             size: Size::of(self.size.pages(), 0),
             views: self.views.clone(),

@@ -51,7 +51,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     fn protect_part(&mut self, vma: &Vma, part: VaRange, prot: u32) -> Result<(), Errno> {
         let new = vma.with_prot(prot);
-        if !new.flags.is_below_ceiling() {
+        if !new.flags.is_below_ceiling() || self.switches.refuse(vma.flags, new.flags) {
             return Err(Errno(errno::EACCES));
         }
         if vma.is_sealed() {

@@ -21,6 +21,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
+use foliant::fault::ProcessSwitch;
 use foliant::space::Flags;
 use foliant::table::{Entry, Paging};
 use foliant_machine::Machine;
@@ -103,7 +104,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             writeln!(out, "{name}\t{:8} kB", pages * (PAGE >> 10))?;
         }
         // A process that is being dumped reads nothing.
-        out.write_str("CoreDumping:\t0\nTHP_enabled:\t1\n")
+        let is_on = u8::from(self.switches.folios == ProcessSwitch::On);
+        writeln!(out, "CoreDumping:\t0\nTHP_enabled:\t{is_on}")
     }
 
     /// Writes `/proc/PID/statm`: size, resident, shared, code, 0, data with stacks, 0, in pages.

@@ -19,6 +19,7 @@ mod bytes;
 mod fcntl;
 mod files;
 mod pooled;
+mod prctl;
 mod seal;
 mod shm;
 mod situation;
@@ -39,13 +40,14 @@ const FIXED: u32 = PRIVATE | MAP_FIXED;
 
 type P<'a, 'm> = Process<'a, 'm, Sim, X86_64<4>>;
 
+const LAYOUT: Layout = Layout { heap: Va::new(HEAP), top: Va::new(TOP), stack: Va::new(STACK) };
+
 /// Runs `test` with a process that has no area; all is given back and recounted afterwards.
 fn with(test: impl FnOnce(&mut P<'_, '_>, &Sim)) {
     let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
     let mm = Manager::new(&sim, &Setup::of(&sim.config().memory, Policy::default())).unwrap();
     mm.online();
-    let layout = Layout { heap: Va::new(HEAP), top: Va::new(TOP), stack: Va::new(STACK) };
-    let mut process = P::new(&mm, layout, Limits::NONE).unwrap();
+    let mut process = P::new(&mm, LAYOUT, Limits::NONE).unwrap();
     mm.switch(Some(process.space())).unwrap();
     test(&mut process, &sim);
     mm.switch(None).unwrap();

@@ -289,8 +289,11 @@ pub(super) fn exec(
     let (heap, top) = (Va::new(by + elf.end()), Va::new(END - TOP_GAP));
     let layout = Layout { heap, top, stack: Va::new(END - PAGE) };
     let limits = thread.process.limits.of_memory(managed());
-    let memory = Memory::new(manager(), layout, limits)?;
-    let memory = Held::of(memory, file.hold.again()?);
+    let hold = file.hold.again()?;
+    let memory = Held::of(Memory::new(manager(), layout, limits)?, hold);
+    if let Some(before) = thread.process.memory() {
+        memory.with_alone(|memory| before.with(|before| memory.take_switches(before)))?;
+    }
     let loader_by =
         memory.with_alone(|memory| map_all(memory, (&file, &elf, by), loader.as_ref()))?;
     be_alone(thread)?;

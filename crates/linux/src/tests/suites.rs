@@ -144,3 +144,18 @@ fn folios_of_a_file_are_split_by_its_path() {
         assert_eq!(order(p), Order::BASE);
     });
 }
+
+#[test]
+fn what_may_be_dropped_is_paged_out_by_that() {
+    with(|p, sim| {
+        let droppable = MAP_ANONYMOUS | MAP_DROPPABLE | MAP_FIXED;
+        for (flags, advice, then) in
+            [(droppable, MADV_PAGEOUT, 0), (droppable, MADV_COLD, 7), (FIXED, MADV_PAGEOUT, 7)]
+        {
+            assert_eq!(p.mmap(BASE, PAGE, RW, flags, None, 0), Ok(BASE));
+            store(p, sim, BASE, 7).unwrap();
+            assert_eq!(p.madvise(BASE, PAGE, advice), Ok(0));
+            assert_eq!(super::shared::load(p, sim, BASE), Ok(then), "{flags:x} {advice}");
+        }
+    });
+}

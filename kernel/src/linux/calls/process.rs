@@ -5,7 +5,7 @@ use super::super::sched::{self, Runs};
 use super::super::signal::{Became, CUT, Ended, Info, SIGNALS};
 use super::super::thread::Thread;
 use super::super::waiters::Cut;
-use super::super::{exec, futex, spending, texts, user};
+use super::super::{Memory, exec, futex, spending, texts, user};
 use super::Answer;
 use super::ids::number;
 use super::numbers::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
@@ -298,7 +298,7 @@ pub(super) fn arch_prctl(thread: &Arc<Thread>, [what, value, ..]: Six) -> Answer
         _ => Err(Errno(EINVAL)),
     }
 }
-pub(super) fn prctl(thread: &Arc<Thread>, [what, at, ..]: Six) -> Answer {
+pub(super) fn prctl(thread: &Arc<Thread>, [what, at, rest @ ..]: Six) -> Answer {
     match what as u32 {
         PR_SET_NAME => {
             let name = user::get_text(at, 16).or_else(|_| user::get_bytes(at, 15))?;
@@ -329,7 +329,11 @@ pub(super) fn prctl(thread: &Arc<Thread>, [what, at, ..]: Six) -> Answer {
             thread.process.is_kept_low.store(true, Ordering::Relaxed);
             Ok(0)
         }
-        _ => Err(Errno(EINVAL)),
+        what => {
+            let [third, fourth, fifth, _] = rest;
+            let asked = |memory: &mut Memory| memory.prctl(what, [at, third, fourth, fifth]);
+            thread.process.with_memory_alone(asked).unwrap_or(Err(Errno(EINVAL)))
+        }
     }
 }
 
