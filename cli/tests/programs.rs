@@ -280,15 +280,25 @@ fn nothing_that_programs_ask_for_ends_the_kernel() {
     assert!(![1, 70, 101, 124].contains(&code(&ran)), "{said}");
 }
 
-/// What it says is what it says on Linux 6.18, for root; a pool of the host's is left alone.
-#[test]
-fn a_program_answers_for_huge_pages() {
+/// A program of this folder says what it says on Linux 6.18, where it is for root.
+#[track_caller]
+fn as_on_linux(name: &str, expect: &str) {
     let folder = TempDir::new().unwrap();
-    let Some(program) = compiled(&folder, "huge_faults") else { return };
+    let Some(program) = compiled(&folder, name) else { return };
     for cpus in ["1", "4"] {
         let said = ends_well(&["--cpus", cpus, "--memory", "512m"], &program, &[]);
-        assert_eq!(said, include_str!("huge_faults.txt"));
+        assert_eq!(said, expect, "on {cpus} CPUs");
     }
+}
+
+#[test]
+fn a_program_answers_for_huge_pages() {
+    as_on_linux("huge_faults", include_str!("huge_faults.txt"));
+}
+
+#[test]
+fn whoever_answers_for_memory_is_told_of_its_changes() {
+    as_on_linux("fault_changes", include_str!("fault_changes.txt"));
 }
 
 #[test]

@@ -85,6 +85,7 @@ extern crate alloc;
 mod access;
 mod advise;
 mod bytes;
+mod changes;
 pub mod controls;
 mod errno;
 mod family;
@@ -145,8 +146,8 @@ pub use segments::{SegmentLimits, SegmentStat, Segments};
 pub use shmem_enabled::ShmemEnabled;
 pub use split_huge_pages::{split_huge_pages, split_huge_pages_of_file};
 pub use thp_anon::{ThpAnonError, Wrong, thp_anon};
-pub use told::Told;
-pub use userfault::{Answer, Userfaultfd};
+pub use told::{Change, Told, Userfaultfd};
+pub use userfault::Answer;
 pub use vma::{Marks, Tag, Vma};
 
 pub use linux_raw_sys as raw;

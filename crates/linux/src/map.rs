@@ -130,7 +130,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             return Err(Errno(errno::EACCES));
         }
         let situation = self.situation(at, at + bytes);
-        self.letting_go(&situation, |process| process.map_at(&situation, new, source))?;
+        self.unmapping((at, at + bytes), |process| {
+            process.letting_go(&situation, |process| process.map_at(&situation, new, source))
+        })?;
         let is_locked = self.future.with(marks_of(flags)).has(Marks::LOCKED);
         if is_locked || flags & (MAP_POPULATE | MAP_NONBLOCK) == MAP_POPULATE {
             self.bring_what_can(at, at + bytes);
@@ -250,7 +252,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if !is_aligned(addr) || addr > size || len > size - addr || len == 0 {
             return Err(Errno::INVAL);
         }
-        self.take_out_unsealed(addr, addr + page_align(len))?;
+        let end = addr + page_align(len);
+        self.unmapping((addr, end), |process| process.take_out_unsealed(addr, end))?;
         Ok(0)
     }
 

@@ -5,7 +5,7 @@ use crate::family::Families;
 use crate::pages::{PAGE, range};
 use crate::size::Size;
 use crate::switches::Switches;
-use crate::told::Handler;
+use crate::told::{Change, Handler};
 use crate::view::Views;
 use crate::vma::{Family, Marks, Tag, Vma};
 use alloc::collections::BTreeSet;
@@ -76,6 +76,8 @@ pub struct Process<'a, 'm, M: Machine, P: Paging> {
     pub(crate) handler: Option<Handler>,
     /// How many descriptors of `userfaultfd` there were.
     pub(crate) descriptors: u64,
+    /// Changes of which handlers are to be told.
+    pub(crate) changes: Vec<(u64, Change)>,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
@@ -102,6 +104,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             views: Views::new(),
             handler: None,
             descriptors: 0,
+            changes: Vec::new(),
         }
     }
 
@@ -144,7 +147,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let apart = |child: &mut Self| starts.iter().try_for_each(|start| child.part_at(*start));
         // Whose faults a program answered is as its neighbours to the manager by now.
         let first = if self.handler.is_some() { apart(&mut child) } else { Ok(()) };
-        match first.and_then(|()| child.inherit(self.space)).and_then(|()| apart(&mut child)) {
+        let made = first.and_then(|()| child.inherit(self.space)).and_then(|()| apart(&mut child));
+        match made.and_then(|()| self.note_fork(&mut child)) {
             Ok(()) => {
                 child.size = Size::of(child.size.pages(), child.resident());
                 Ok(child)

@@ -61,8 +61,23 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let (old, new) = (page_align(old_len), page_align(new_len));
         let asked = Asked { addr, old, new, flags, to };
         self.check_remap(&asked)?;
+        let bytes = old.min(new);
+        let armed = self.armed_to_move(addr, addr.saturating_add(bytes));
+        let leaves = self.told_of_unmap(addr, addr.saturating_add(bytes));
+        let at = match asked.has(MREMAP_FIXED) {
+            true => self.unmapping((to, to + new), |process| process.remap(&asked))?,
+            false => self.remap(&asked)?,
+        };
+        if at != addr && old > 0 {
+            self.note_move(&armed, (addr, at), bytes)?;
+            self.changes.extend(leaves.filter(|_| !asked.has(MREMAP_DONTUNMAP)));
+        }
+        Ok(at)
+    }
+    fn remap(&mut self, asked: &Asked) -> Result<u64, Errno> {
+        let Asked { addr, old, new, .. } = *asked;
         if asked.has(MREMAP_FIXED) && old == new {
-            return self.move_parts(&asked);
+            return self.move_parts(asked);
         }
         let vma = self.vma(addr).ok_or(Errno::FAULT)?;
         let asked = asked.in_pages_of(&vma);

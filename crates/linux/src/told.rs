@@ -1,10 +1,38 @@
-//! What a fault tells the handler of a `userfaultfd`.
+//! What the handler of a `userfaultfd` is told: faults, and changes of armed memory.
 
+use crate::errno::Errno;
+use foliant_units::VaRange;
 use linux_raw_sys::general::{
-    UFFD_EVENT_PAGEFAULT, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_SIGBUS, UFFD_PAGEFAULT_FLAG_WP,
+    UFFD_EVENT_FORK, UFFD_EVENT_PAGEFAULT, UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE, UFFD_EVENT_UNMAP,
+    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_SIGBUS, UFFD_PAGEFAULT_FLAG_WP,
     UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg, uffd_msg__bindgen_ty_1,
     uffd_msg__bindgen_ty_1__bindgen_ty_1, uffd_msg__bindgen_ty_1__bindgen_ty_1__bindgen_ty_1,
 };
+
+/// What a descriptor of `userfaultfd` is to a process's memory.
+#[derive(Debug)]
+pub struct Userfaultfd {
+    pub(crate) id: u64,
+    /// What `UFFDIO_API` asked for; before that no other request is answered.
+    pub(crate) features: Option<u32>,
+}
+
+impl Userfaultfd {
+    pub(crate) fn of(id: u64, features: u32) -> Userfaultfd {
+        Userfaultfd { id, features: Some(features) }
+    }
+    /// The number by which faults name it.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+    pub(crate) fn has(&self, feature: u32) -> bool {
+        self.features.is_some_and(|features| features & feature != 0)
+    }
+    pub(crate) fn ready(&self) -> Result<Handler, Errno> {
+        let features = self.features.ok_or(Errno::INVAL)?;
+        Ok(Handler { id: self.id, features })
+    }
+}
 
 /// Which descriptor vmas of a process are armed by, and what was asked of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,3 +86,43 @@ pub(crate) fn missing(is_write: bool) -> u32 {
 }
 /// Those about a write to a watched page.
 pub(crate) const WATCHED: u32 = UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP;
+
+/// A change of armed memory.
+#[derive(Debug)]
+pub enum Change {
+    /// A child has it too; what the embedder keeps behind the child's descriptor, which whoever
+    /// reads of this gets.
+    Fork(Userfaultfd),
+    /// So many bytes are elsewhere.
+    Remap {
+        /// Where they were.
+        from: u64,
+        /// Where they are.
+        to: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// What was in a range is dropped.
+    Remove(VaRange),
+    /// A range is unmapped.
+    Unmap(VaRange),
+}
+
+impl Change {
+    /// The message about it, by words of 8 bytes. A child's descriptor has this number.
+    pub fn message(&self, descriptor: u32) -> [u64; 4] {
+        let ends = |range: &VaRange| [range.start().get(), range.end().get()];
+        match self {
+            Change::Fork(_) => [UFFD_EVENT_FORK.into(), descriptor.into(), 0, 0],
+            Change::Remap { from, to, bytes } => [UFFD_EVENT_REMAP.into(), *from, *to, *bytes],
+            Change::Remove(range) => {
+                let [start, end] = ends(range);
+                [UFFD_EVENT_REMOVE.into(), start, end, 0]
+            }
+            Change::Unmap(range) => {
+                let [start, end] = ends(range);
+                [UFFD_EVENT_UNMAP.into(), start, end, 0]
+            }
+        }
+    }
+}

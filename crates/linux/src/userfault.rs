@@ -15,17 +15,17 @@
 //!   another descriptor arms none.
 //! - D2. What a vma is armed for is in its flags, and nowhere else. So a fork, a move and an unmap
 //!   need no word here: the manager takes it from memory that is moved and from a child, as Linux
-//!   does without the features that tell of these.
+//!   does where the handler is not told of these (`changes`).
 //! - D3. Who may go on is told behind what they wait for.
 //!
-//! **Not here**: events of forks, moves and unmaps; writes to huge pages of a pool, and faults of
+//! **Not here**: writes to huge pages of a pool, and faults of
 //! pages that a file has (`MINOR`); whether the caller is privileged; that faults of the kernel's
 //! own are not told to a descriptor for user mode only.
 
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, range};
 use crate::process::Process;
-use crate::told::Handler;
+use crate::told::{Handler, Userfaultfd};
 use crate::vma::{Marks, Tag, Vma};
 use alloc::boxed::Box;
 use foliant::fault::{FillError, FillWith, HugeContents, Unfilled};
@@ -37,24 +37,18 @@ use linux_raw_sys::errno;
 use linux_raw_sys::general::{
     _UFFDIO_API, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER, _UFFDIO_WAKE,
     _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, O_NONBLOCK, UFFD_API,
-    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MISSING_HUGETLBFS, UFFD_FEATURE_MISSING_SHMEM,
-    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_UNPOPULATED,
-    UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP,
-    UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE,
-    uffdio_api, uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE,
+    UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MISSING_HUGETLBFS,
+    UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS,
+    UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE,
+    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
+    UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_copy, uffdio_range, uffdio_register,
+    uffdio_writeprotect, uffdio_zeropage,
 };
 
 /// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
 const WRITEPROTECT_MODE_WP: u64 = 1;
 const WRITEPROTECT_MODE_DONTWAKE: u64 = 1 << 1;
-
-/// What a descriptor of `userfaultfd` is to a process's memory.
-#[derive(Debug)]
-pub struct Userfaultfd {
-    id: u64,
-    /// What `UFFDIO_API` asked for; before that no other request is answered.
-    features: Option<u32>,
-}
 
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,20 +68,6 @@ impl Answer {
     }
 }
 
-impl Userfaultfd {
-    /// The number by which faults name it.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-    fn has(&self, feature: u32) -> bool {
-        self.features.is_some_and(|features| features & feature != 0)
-    }
-    fn ready(&self) -> Result<Handler, Errno> {
-        let features = self.features.ok_or(Errno::INVAL)?;
-        Ok(Handler { id: self.id, features })
-    }
-}
-
 impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// A descriptor of `userfaultfd`, of this process's memory. Whether the caller may have it is
     /// the embedder's to know.
@@ -95,8 +75,11 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if flags & !(O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY) != 0 {
             return Err(Errno::INVAL);
         }
+        Ok(Userfaultfd { id: self.new_descriptor(), features: None })
+    }
+    pub(crate) fn new_descriptor(&mut self) -> u64 {
         self.descriptors += 1;
-        Ok(Userfaultfd { id: self.descriptors, features: None })
+        self.descriptors
     }
     /// The descriptor is closed: what it had armed is as any memory again, and all that wait for it
     /// go on.
@@ -113,7 +96,11 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let watches = P::KEEPS.has(Attrs::UFFD_WP);
         let writes = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_UNPOPULATED;
         let missing = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MISSING_HUGETLBFS;
-        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS | missing;
+        let events = UFFD_FEATURE_EVENT_FORK
+            | UFFD_FEATURE_EVENT_REMAP
+            | UFFD_FEATURE_EVENT_REMOVE
+            | UFFD_FEATURE_EVENT_UNMAP;
+        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS | missing | events;
         let features = u64::from(if watches { any | writes } else { any });
         let wanted = api.features;
         let is_wrong = api.api != u64::from(UFFD_API) || wanted & !features != 0;

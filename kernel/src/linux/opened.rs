@@ -40,6 +40,8 @@ const MOVED_MAX: usize = i32::MAX as usize & !4095;
 /// Descriptors of a process, whatever its limit is.
 pub(super) const DESCRIPTORS_MAX: usize = 4096;
 
+/// The mode of what has no kind of file: anonymous nodes.
+pub(super) const NO_KIND: u32 = 0o600;
 /// Files that were opened.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 

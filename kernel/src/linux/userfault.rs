@@ -15,13 +15,17 @@
 //!   of the kernel's nothing but the process's end counts as a signal.
 //! - W3. The source of a copy is looked at under the lock of memory only as far as it is there;
 //!   what is not is touched without it, and the request goes on.
+//! - W4. Whoever changes armed memory goes on when the handler has read of it, the descriptor is
+//!   closed, or its process ends. Until it was read of, no page is filled or watched (EAGAIN). The
+//!   child's descriptor of a fork that is never read of is closed, and its memory armed no more.
 //!
 //! **Locking**: the queue's lock for a few instructions. The memory's lock is never taken under it.
 
 use super::channel::{Channel, Waits};
 use super::events::Events;
+use super::opened::{Descriptor, NO_KIND, Opened};
 use super::pieces::PIECE;
-use super::process::{Handles, Held};
+use super::process::{self, Handles, Held};
 use super::signal::CUT;
 use super::thread::Thread;
 use super::transfer::Transfer;
@@ -30,16 +34,17 @@ use super::waiters::{Cut, Waiters};
 use super::{clock, sched};
 use crate::reach;
 use crate::running::Origin;
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Deref;
-use foliant_linux::{Answer, Errno, Told, Userfaultfd};
+use foliant_linux::{Answer, Change, Errno, Told, Userfaultfd};
 use foliant_units::{Va, VaRange};
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ESRCH};
 use linux_raw_sys::general::{
-    UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api, uffdio_copy, uffdio_range,
-    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    O_CLOEXEC, O_NONBLOCK, O_RDWR, UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api,
+    uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 use linux_raw_sys::ioctl::{
     UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
@@ -60,7 +65,8 @@ pub(super) struct Shared {
     /// The memory that it is of (W1).
     memory: Weak<Held>,
     id: u64,
-    is_for_programs: bool,
+    /// How it was opened.
+    flags: u32,
     /// What the memory keeps of it; none when it is closed.
     fd: Mutex<Option<Userfaultfd>>,
     queue: Mutex<Queue>,
@@ -73,7 +79,9 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct Queue {
     faults: Vec<Taken>,
-    /// Numbers of faults that were given.
+    /// Changes that were not read of.
+    news: VecDeque<News>,
+    /// Numbers of faults and changes that were given.
     last: u64,
     is_closed: bool,
 }
@@ -84,6 +92,20 @@ struct Taken {
     told: Told,
     is_read: bool,
     is_woken: bool,
+}
+
+/// A change that a thread waits for, until it is read of.
+struct News {
+    number: u64,
+    words: [u64; 4],
+    /// The descriptor of the child that a fork made, which whoever reads gets.
+    child: Option<Arc<Userfault>>,
+}
+
+/// What a read finds.
+enum Message {
+    Fault(Told),
+    News(News),
 }
 
 impl Deref for Userfault {
@@ -97,10 +119,14 @@ impl Userfault {
     /// A descriptor of this memory.
     pub(super) fn of(memory: &Arc<Held>, flags: u32) -> Result<Arc<Userfault>, Errno> {
         let fd = memory.with_alone(|memory| memory.userfaultfd(flags))?;
+        Ok(Userfault::behind(memory, fd, flags))
+    }
+    /// The descriptor that memory keeps this of.
+    fn behind(memory: &Arc<Held>, fd: Userfaultfd, flags: u32) -> Arc<Userfault> {
         let made = Arc::new(Shared {
             memory: Arc::downgrade(memory),
             id: fd.id(),
-            is_for_programs: flags & UFFD_USER_MODE_ONLY != 0,
+            flags,
             fd: Mutex::new(Some(fd)),
             queue: Mutex::new(Queue::default()),
             readers: Waiters::new(),
@@ -108,7 +134,7 @@ impl Userfault {
         });
         let own: Weak<Shared> = Arc::downgrade(&made);
         memory.note_handler(made.id, own);
-        Ok(Arc::new(Userfault(made)))
+        Arc::new(Userfault(made))
     }
 }
 
@@ -146,6 +172,47 @@ impl Shared {
         if is_any {
             self.takers.wake();
         }
+    }
+
+    /// Refuses while a change was not read of (W4).
+    fn is_settled(&self) -> Result<(), Errno> {
+        if self.queue.lock().news.is_empty() { Ok(()) } else { Err(Errno(EAGAIN)) }
+    }
+    /// Waits until something is so, whatever signal comes; not for a process that ends.
+    fn wait_until(&self, is_so: impl Fn(&Queue) -> bool) -> Result<(), Cut> {
+        let is_so = || is_so(&self.queue.lock()).then_some(());
+        loop {
+            match self.takers.wait(None, is_so) {
+                Err(Cut::Signal) if !sched::current().is_over() => {
+                    sched::park(Some(clock::uptime() + LOOK)); // W2
+                }
+                ended => return ended,
+            }
+        }
+    }
+    /// The words of a message; the child's descriptor is the reader's from here on.
+    fn words_of(&self, message: Message) -> Result<[u64; 4], Errno> {
+        let news = match message {
+            Message::Fault(told) => {
+                return Ok([u64::from(UFFD_EVENT_PAGEFAULT), told.flags, told.address, 0]);
+            }
+            Message::News(news) => news,
+        };
+        let mut words = news.words;
+        if let Some(child) = &news.child {
+            let process = process::of_id(sched::current().process_id()).ok_or(Errno(ESRCH))?;
+            let new = descriptor(child.clone(), self.flags);
+            let added = process.descriptors.lock().add(0, new);
+            match added {
+                Ok(number) => words[1] = number,
+                Err(why) => {
+                    self.queue.lock().news.push_front(news);
+                    return Err(why);
+                }
+            }
+        }
+        self.takers.wake();
+        Ok(words)
     }
 
     /// `UFFDIO_COPY`, over pages of the source that may have to be brought (W3).
@@ -230,7 +297,12 @@ fn plain(result: Result<u64, Errno>) -> Answer {
 
 impl Drop for Userfault {
     fn drop(&mut self) {
-        self.queue.lock().is_closed = true;
+        let untold = {
+            let mut queue = self.queue.lock();
+            queue.is_closed = true;
+            core::mem::take(&mut queue.news)
+        };
+        drop(untold);
         let fd = self.fd.lock().take();
         if let (Some(memory), Some(fd)) = (self.memory.upgrade(), fd) {
             memory.forget_handler(self.id);
@@ -243,7 +315,7 @@ impl Drop for Userfault {
 
 impl Handles for Shared {
     fn wait(&self, told: &Told, origin: Origin) -> Result<(), Cut> {
-        if origin == Origin::Kernel && self.is_for_programs {
+        if origin == Origin::Kernel && self.flags & UFFD_USER_MODE_ONLY != 0 {
             return Err(Cut::Signal);
         }
         let number = {
@@ -254,21 +326,42 @@ impl Handles for Shared {
             number
         };
         self.readers.wake_for(Events::IN);
-        let is_woken = || {
-            let queue = self.queue.lock();
+        let is_woken = |queue: &Queue| {
             let own = queue.faults.iter().find(|taken| taken.number == number);
-            (queue.is_closed || own.is_none_or(|taken| taken.is_woken)).then_some(())
+            queue.is_closed || own.is_none_or(|taken| taken.is_woken)
         };
-        let ended = loop {
-            match self.takers.wait(None, is_woken) {
-                Err(Cut::Signal) if origin == Origin::Kernel && !sched::current().is_over() => {
-                    sched::park(Some(clock::uptime() + LOOK)); // W2
-                }
-                ended => break ended,
-            }
+        let ended = match origin {
+            Origin::Kernel => self.wait_until(is_woken),
+            _ => self.takers.wait(None, || is_woken(&self.queue.lock()).then_some(())),
         };
         self.queue.lock().faults.retain(|taken| taken.number != number);
         ended
+    }
+    fn tell(&self, change: Change, child: Option<&Arc<Held>>) {
+        let words = change.message(0);
+        let child = match (change, child) {
+            (Change::Fork(fd), Some(child)) => Some(Userfault::behind(child, fd, self.flags)),
+            _ => None,
+        };
+        let number = {
+            let mut queue = self.queue.lock();
+            queue.last += 1;
+            let number = queue.last;
+            queue.news.push_back(News { number, words, child });
+            number
+        };
+        self.readers.wake_for(Events::IN);
+        let is_told =
+            |queue: &Queue| queue.is_closed || !queue.news.iter().any(|news| news.number == number);
+        let _ = self.wait_until(is_told); // its process ends: nobody is told any more
+        let own: VecDeque<News> = {
+            let mut queue = self.queue.lock();
+            let all = core::mem::take(&mut queue.news).into_iter();
+            let (own, others) = all.partition(|news| news.number == number);
+            queue.news = others;
+            own
+        };
+        drop(own);
     }
 }
 
@@ -279,28 +372,35 @@ impl Channel for Userfault {
         }
         let take = || {
             let mut queue = self.queue.lock();
-            let unread = queue.faults.iter_mut().find(|taken| !taken.is_read);
-            unread.map(|taken| {
-                taken.is_read = true;
-                taken.told
-            })
+            match queue.faults.iter_mut().find(|taken| !taken.is_read) {
+                Some(taken) => {
+                    taken.is_read = true;
+                    Some(Message::Fault(taken.told))
+                }
+                None => queue.news.pop_front().map(Message::News),
+            }
         };
         let mut done = 0;
         while into.left() >= MESSAGE {
             // What has come by now is enough, behind the first.
             let waits = if done > 0 { Waits::No } else { waits };
-            let told = match waits.get(&self.readers, take) {
+            let message = match waits.get(&self.readers, take) {
                 Err(_) if done > 0 => break,
-                told => told?,
+                message => message?,
             };
-            let words = [u64::from(UFFD_EVENT_PAGEFAULT), told.flags, told.address, 0];
+            let words = match self.words_of(message) {
+                Err(_) if done > 0 => break,
+                words => words?,
+            };
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             done += into.put_all(&bytes)?;
         }
         Ok(done)
     }
     fn events(&self) -> Events {
-        Events::IN.when(self.queue.lock().faults.iter().any(|taken| !taken.is_read))
+        let queue = self.queue.lock();
+        let has_fault = queue.faults.iter().any(|taken| !taken.is_read);
+        Events::IN.when(has_fault || !queue.news.is_empty())
     }
     fn waiters(&self) -> &Waiters {
         &self.readers
@@ -318,6 +418,9 @@ impl Channel for Userfault {
             UFFDIO_WAKE => {
                 self.told(at, |memory, fd, asked: &mut uffdio_range| memory.uffdio_wake(fd, asked))
             }
+            UFFDIO_COPY | UFFDIO_ZEROPAGE | UFFDIO_WRITEPROTECT if self.is_settled().is_err() => {
+                self.is_settled().map(|()| 0)
+            }
             UFFDIO_COPY => self.copy(at),
             UFFDIO_ZEROPAGE => self.told(at, |memory, fd, asked: &mut uffdio_zeropage| {
                 memory.uffdio_zeropage(fd, asked)
@@ -334,6 +437,11 @@ impl Channel for Userfault {
 }
 
 /// Opens a descriptor of a thread's memory.
-pub(super) fn open(thread: &Thread, flags: u32) -> Result<Arc<Userfault>, Errno> {
-    Userfault::of(&thread.process.memory().ok_or(Errno(ESRCH))?, flags)
+pub(super) fn open(thread: &Thread, flags: u32) -> Result<Descriptor, Errno> {
+    let channel = Userfault::of(&thread.process.memory().ok_or(Errno(ESRCH))?, flags)?;
+    Ok(descriptor(channel, flags))
+}
+fn descriptor(channel: Arc<Userfault>, flags: u32) -> Descriptor {
+    let opened = Opened::of_channel(channel, NO_KIND, O_RDWR | flags & O_NONBLOCK);
+    Descriptor { opened, closes: flags & O_CLOEXEC != 0 }
 }

@@ -92,7 +92,7 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
         assert_eq!(process.uffdio_register(&fd, &mut asked), Err(Errno(EINVAL)), "not yet");
         assert_eq!(process.uffdio_wake(&fd, &pages(0, 4)), no(EINVAL));
         let api = u64::from(UFFD_API);
-        for (api, features) in [(api + 1, 0), (api, UFFD_FEATURE_EVENT_FORK), (api, 1 << 31)] {
+        for (api, features) in [(api + 1, 0), (api, UFFD_FEATURE_MINOR_SHMEM), (api, 1 << 31)] {
             let mut asked = uffdio_api { api, features: u64::from(features), ioctls: 9 };
             assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)));
             assert_eq!((asked.api, asked.features, asked.ioctls), (0, 0, 0));
@@ -104,6 +104,10 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
             | UFFD_FEATURE_EXACT_ADDRESS
             | UFFD_FEATURE_MISSING_SHMEM
             | UFFD_FEATURE_MISSING_HUGETLBFS
+            | UFFD_FEATURE_EVENT_FORK
+            | UFFD_FEATURE_EVENT_REMAP
+            | UFFD_FEATURE_EVENT_REMOVE
+            | UFFD_FEATURE_EVENT_UNMAP
             | UFFD_FEATURE_WP_UNPOPULATED;
         assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
         assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
@@ -508,5 +512,92 @@ fn huge_pages_of_a_pool_are_filled_as_wholes() {
         sys::write(process.manager(), pool, "1\n").unwrap();
         assert_eq!(process.uffdio_unregister(&fd, &whole(0, 3)), done(wakes(0, 3)));
         assert_eq!(fault(process, at(2), Access::Write), Fault::Done, "it was reserved");
+    });
+}
+
+/// Changes as messages, with the descriptor that is told.
+fn changed(process: &mut P<'_, '_>) -> Vec<(u64, [u64; 4])> {
+    let changes = process.take_changes().into_iter();
+    changes.map(|(descriptor, change)| (descriptor, change.message(9))).collect()
+}
+
+#[test]
+fn changes_are_told_to_whoever_asked_for_them() {
+    use crate::Change;
+    const FORK: u64 = UFFD_EVENT_FORK as u64;
+    const REMAP: u64 = UFFD_EVENT_REMAP as u64;
+    const REMOVE: u64 = UFFD_EVENT_REMOVE as u64;
+    const UNMAP: u64 = UFFD_EVENT_UNMAP as u64;
+    let all = UFFD_FEATURE_EVENT_FORK
+        | UFFD_FEATURE_EVENT_REMAP
+        | UFFD_FEATURE_EVENT_REMOVE
+        | UFFD_FEATURE_EVENT_UNMAP;
+    let moves = MREMAP_MAYMOVE | MREMAP_FIXED;
+    with(|process, _| {
+        put(process, 0, 16, RW);
+        let fd = ready(process, all);
+        register(process, &fd, pages(4, 4), MISSING | WP).unwrap();
+        let dropped = |process: &P<'_, '_>, from, count, advice| {
+            let dropped = process.dropped_by(at(from), count * PAGE, advice);
+            let told = dropped.iter().map(|(id, change)| (*id, change.message(0)));
+            told.collect::<Vec<_>>()
+        };
+        let id = fd.id();
+        let one = |kind, from: u64, to: u64| (id, [kind, at(from), at(to), 0]);
+        for advice in [MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE, MADV_REMOVE] {
+            assert_eq!(dropped(process, 2, 4, advice), [one(REMOVE, 4, 6)]);
+        }
+        assert_eq!(dropped(process, 2, 4, MADV_COLD), []);
+        assert_eq!(dropped(process, 0, 4, MADV_DONTNEED), []);
+        // What is not armed is nobody's, and neither is what was refused.
+        process.munmap(at(0), PAGE).unwrap();
+        assert_eq!(process.mmap(at(4) + 1, PAGE, RW, FIXED, None, 0), Err(Errno(EINVAL)));
+        assert_eq!(process.munmap(at(4) + 1, PAGE), Err(Errno(EINVAL)));
+        assert_eq!(changed(process), []);
+        process.munmap(at(1), 4 * PAGE).unwrap();
+        assert_eq!(changed(process), [one(UNMAP, 1, 5)]);
+        put(process, 5, 1, RW);
+        assert_eq!(changed(process), [one(UNMAP, 5, 6)]);
+        // It stays armed for what it was.
+        assert_eq!(process.mremap(at(6), 2 * PAGE, PAGE, moves, at(20)), Ok(at(20)));
+        let moved = (id, [REMAP, at(6), at(20), PAGE]);
+        assert_eq!(changed(process), [one(UNMAP, 7, 8), moved, one(UNMAP, 6, 7)]);
+        assert_eq!(flags(process, 20), "VmFlags: rd wr mr mw me um uw ac sd ");
+        let told = Told { descriptor: id, address: at(20), flags: 0 };
+        assert_eq!(fault(process, at(20), Access::Read), Fault::Told(told));
+        // A child has a descriptor of its own, which is closed as any is.
+        let child = process.fork().unwrap();
+        let Some((told, Change::Fork(own))) = process.take_changes().pop() else {
+            panic!("it is told")
+        };
+        assert_eq!(told, id);
+        assert_eq!(Change::Fork(own).message(9), [FORK, 9, 0, 0]);
+        child.end().unwrap();
+        let mut child = process.fork().unwrap();
+        let Some((_, Change::Fork(own))) = process.take_changes().pop() else {
+            panic!("it is told")
+        };
+        assert_eq!(flags(&child, 20), "VmFlags: rd wr mr mw me um uw ac sd ");
+        let told = Told { descriptor: own.id(), address: at(20), flags: 0 };
+        assert_eq!(fault(&mut child, at(20), Access::Read), Fault::Told(told));
+        let (answer, copied) = copy(&mut child, &own, pages(20, 1), 0);
+        assert_eq!((answer.result, copied), (Ok(0), PAGE as i64));
+        child.close_userfaultfd(own).unwrap();
+        assert_eq!(flags(&child, 20), "VmFlags: rd wr mr mw me ac sd ");
+        child.end().unwrap();
+        process.manager().switch(Some(process.space())).unwrap();
+        process.close_userfaultfd(fd).unwrap();
+    });
+    // Whoever asks for nothing is told nothing.
+    with(|process, _| {
+        put(process, 0, 8, RW);
+        let fd = ready(process, 0);
+        register(process, &fd, pages(0, 8), MISSING).unwrap();
+        process.munmap(at(0), PAGE).unwrap();
+        assert_eq!(process.mremap(at(1), PAGE, PAGE, moves, at(20)), Ok(at(20)));
+        assert_eq!(flags(process, 20), "VmFlags: rd wr mr mw me ac sd ");
+        assert!(process.dropped_by(at(2), PAGE, MADV_DONTNEED).is_empty());
+        process.fork().unwrap().end().unwrap();
+        assert_eq!(changed(process), []);
     });
 }

@@ -6,15 +6,13 @@ use super::super::opened::{Descriptor, Opened};
 use super::super::thread::Thread;
 use super::super::{File, clock, user, userfault, world};
 use super::Answer;
-use super::numbers::NO_KIND;
 use crate::memory::manager;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV};
 use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, MFD_CLOEXEC, O_CLOEXEC, O_NONBLOCK, O_RDWR, PROT_WRITE,
-    S_IFREG,
+    MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, MFD_CLOEXEC, O_RDWR, PROT_WRITE, S_IFREG,
 };
 
 type Six = [u64; 6];
@@ -50,7 +48,7 @@ pub(super) fn mmap(
         };
     }
     let file = file.as_ref().map(|bytes| &bytes.file);
-    thread.process.with_memory_alone(|memory| memory.mmap(at, bytes, rights, flags, file, offset))
+    thread.process.change_memory(|memory| memory.mmap(at, bytes, rights, flags, file, offset))
 }
 /// A device of zeros is anonymous memory; others cannot be mapped.
 fn map_device(thread: &Thread, opened: &Opened, [at, bytes, rights, flags]: [u64; 4]) -> Answer {
@@ -59,19 +57,24 @@ fn map_device(thread: &Thread, opened: &Opened, [at, bytes, rights, flags]: [u64
         return Err(Errno(ENODEV));
     }
     let (rights, flags) = (rights as u32, flags as u32 | MAP_ANONYMOUS);
-    thread.process.with_memory_alone(|memory| memory.mmap(at, bytes, rights, flags, None, 0))
+    thread.process.change_memory(|memory| memory.mmap(at, bytes, rights, flags, None, 0))
 }
 pub(super) fn munmap(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
-    thread.process.with_memory_alone(|memory| memory.munmap(at, bytes))
+    thread.process.change_memory(|memory| memory.munmap(at, bytes))
 }
 pub(super) fn mprotect(thread: &Arc<Thread>, [at, bytes, rights, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.mprotect(at, bytes, rights as u32))
 }
 pub(super) fn mremap(thread: &Arc<Thread>, [at, old, new, flags, to, _]: Six) -> Answer {
-    thread.process.with_memory_alone(|memory| memory.mremap(at, old, new, flags as u32, to))
+    thread.process.change_memory(|memory| memory.mremap(at, old, new, flags as u32, to))
 }
 pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Answer {
-    thread.process.with_memory_alone(|memory| memory.madvise(at, bytes, advice as u32))
+    let (process, advice) = (&thread.process, advice as u32);
+    let dropped = process.with_memory(|memory| memory.dropped_by(at, bytes, advice));
+    if let Some(memory) = process.memory().filter(|_| !dropped.is_empty()) {
+        memory.tell(dropped, None);
+    }
+    process.with_memory_alone(|memory| memory.madvise(at, bytes, advice))
 }
 pub(super) fn remap_file_pages(
     thread: &Arc<Thread>,
@@ -136,10 +139,8 @@ pub(super) fn memfd_create(thread: &Arc<Thread>, [name, flags, ..]: Six) -> Answ
 
 pub(super) fn userfaultfd(thread: &Arc<Thread>, [flags, ..]: Six) -> Answer {
     let flags = flags as u32;
-    let channel = userfault::open(thread, flags)?;
-    let opened = Opened::of_channel(channel, NO_KIND, O_RDWR | flags & O_NONBLOCK);
-    let closes = flags & O_CLOEXEC != 0;
-    thread.process.descriptors.lock().add(0, Descriptor { opened, closes })
+    let descriptor = userfault::open(thread, flags)?;
+    thread.process.descriptors.lock().add(0, descriptor)
 }
 /// There is one node: nobody chooses, and Linux answers so where it is built for that.
 pub(super) fn without_nodes(_: &Arc<Thread>, _: Six) -> Answer {

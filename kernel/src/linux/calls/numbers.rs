@@ -19,8 +19,6 @@ pub(super) const SHM_INFO: u32 = 14;
 pub(super) const SHM_STAT_ANY: u32 = 15;
 
 pub(super) const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
-/// The mode of what has no kind of file: anonymous nodes.
-pub(super) const NO_KIND: u32 = 0o600;
 
 pub(super) const CAPABILITY_VERSION_1: u32 = 0x1998_0330;
 pub(super) const CAPABILITY_VERSION_2: u32 = 0x2007_1026;

@@ -1,6 +1,6 @@
 //! Calls about the memory of another process.
 
-use super::super::opened::{Descriptor, Opened};
+use super::super::opened::{Descriptor, NO_KIND, Opened};
 use super::super::pidfd::Pidfd;
 use super::super::process::{self, Process};
 use super::super::remote;
@@ -83,7 +83,7 @@ pub(super) fn pidfd_open(thread: &Arc<Thread>, [id, flags, ..]: Six) -> Answer {
         return Err(Errno(EINVAL));
     }
     let process = process::of_id(id as u32).ok_or(Errno(ESRCH))?;
-    let opened = Opened::of_channel(Pidfd::of(process), super::numbers::NO_KIND, O_RDWR | flags);
+    let opened = Opened::of_channel(Pidfd::of(process), NO_KIND, O_RDWR | flags);
     thread.process.descriptors.lock().add(0, Descriptor { opened, closes: true })
 }
 /// The process that a descriptor is of.

@@ -10,8 +10,9 @@ use super::super::waiters::Cut;
 use crate::running::Origin;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use foliant::fault::Access;
-use foliant_linux::{Errno, Fault, Told};
+use foliant_linux::{Change, Errno, Fault, Told};
 use spin::{Mutex, RwLock};
 
 /// Memory of one or two processes (P1).
@@ -27,6 +28,8 @@ pub(in super::super) struct Held {
 pub(in super::super) trait Handles: Send + Sync {
     /// Tells of a fault, and waits until the access may be made again.
     fn wait(&self, told: &Told, origin: Origin) -> Result<(), Cut>;
+    /// Tells of a change, and waits until it was read of; `child` is what a fork made.
+    fn tell(&self, change: Change, child: Option<&Arc<Held>>);
 }
 
 impl Held {
@@ -37,8 +40,20 @@ impl Held {
     /// A copy for a child.
     pub(in super::super) fn fork(&self) -> Result<Arc<Held>, Errno> {
         let program = self.program.again()?;
-        let memory = self.with_alone(Memory::fork)?;
-        Ok(Held::of(memory, program))
+        let (memory, changes) =
+            self.with_alone(|memory| memory.fork().map(|child| (child, memory.take_changes())))?;
+        let child = Held::of(memory, program);
+        self.tell(changes, Some(&child));
+        Ok(child)
+    }
+    /// Tells those that answer faults of changes, and waits until they read of each.
+    pub(in super::super) fn tell(&self, changes: Vec<(u64, Change)>, child: Option<&Arc<Held>>) {
+        for (descriptor, change) in changes {
+            let handler = self.handlers.lock().get(&descriptor).and_then(Weak::upgrade);
+            if let Some(handler) = handler {
+                handler.tell(change, child);
+            }
+        }
     }
     pub(in super::super) fn with<R>(&self, work: impl FnOnce(&Memory) -> R) -> R {
         work(self.memory.read().as_ref().expect("it is there until it is dropped"))

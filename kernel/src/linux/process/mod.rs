@@ -272,6 +272,14 @@ impl Process {
         self.memory().expect("a program runs (P1)").with_alone(work)
     }
 
+    /// The same, and tells of what changed (userfault::W4).
+    pub(super) fn change_memory<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> R {
+        let memory = self.memory().expect("a program runs (P1)");
+        let (answer, changes) = memory.with_alone(|memory| (work(memory), memory.take_changes()));
+        memory.tell(changes, None);
+        answer
+    }
+
     /// The folder that its paths begin at.
     pub(super) fn folder(&self) -> NodeId {
         *self.folder.lock()
