@@ -273,6 +273,77 @@ fn a_huge_fill_without_memory_looks_once_more() {
     }
 }
 
+/// From the k-th allocation on each is refused: the page goes back, and a later fill has it.
+#[test]
+fn a_huge_fill_that_gets_no_memory_leaves_no_trace() {
+    for of_object in [false, true] {
+        for k in 1.. {
+            let sim = sim_by(Format::X86_64(X86Levels::Four), None);
+            let (mm, id) = filled::<X86_64<4>>(&sim, 3);
+            let reserved = match of_object {
+                false => {
+                    map(&mm, id, 600, 1, HUGE);
+                    1
+                }
+                true => {
+                    map_object(&mm, id, 600, object(&mm), SHARED);
+                    3
+                }
+            };
+            arm(&mm, id, 600, 1);
+            sim.fault_plan().set(Failing::From(k));
+            let done = fill(&mm, id, 600);
+            sim.fault_plan().set(Failing::Nothing);
+            mm.audit(&[id]).unwrap();
+            if done.is_ok() {
+                shown(&mm, (3, 2, reserved - 1, 0));
+                assert!(k > 1, "a table is made");
+                break;
+            }
+            assert_eq!(done, Err(RangeError::NoMemory.into()), "k = {k}");
+            // It may be the object's by now.
+            let came = 3 - mm.pool(SIZE).unwrap().free_hugepages;
+            shown(&mm, (3, 3 - came, reserved - came, 0));
+            match came {
+                0 => assert_eq!(fill(&mm, id, 600), Ok(())),
+                _ => assert_eq!(fill(&mm, id, 600), present(600)),
+            }
+            assert_eq!(load(&sim, &mm, id, at(600) + 5 * PAGE), word(6));
+        }
+    }
+}
+
+/// The area that a move has taken out comes back where the move gets no table: a fill that looks
+/// for it in between waits for that.
+#[test]
+fn a_huge_fill_beside_a_move_without_memory_finds_its_area() {
+    let moved = |k: u64, step: u64| {
+        let beside = Beside::new(sim(2, 32));
+        let mm = beside.manager(Policy::BASE_ONLY);
+        mm.resize_pool(SIZE, 2, Budget::ALL).unwrap();
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        map(&mm, id, 0, 2, HUGE);
+        assert_eq!(store(&beside.sim, &mm, id, at(1), 7), MAPPED);
+        arm(&mm, id, 0, 2);
+        beside.sim.on(cpu(1), || mm.online());
+        let filled = std::sync::Mutex::new(None);
+        let fill = || *filled.lock().unwrap() = Some(fill(&mm, id, 0));
+        let far = Move::To(Va::new(BASE + (1 << 40)));
+        let remap = || mm.remap(id, places(0, 2), Bytes::new(2 * SIZE_2M), far);
+        beside.sim.fault_plan().set(Failing::From(k));
+        let got = beside.before_step(step, fill, remap);
+        beside.sim.fault_plan().set(Failing::Nothing);
+        if let Some(Err(_)) = got {
+            assert_eq!(*filled.lock().unwrap(), Some(Ok(())), "step {step}");
+        }
+        got
+    };
+    let enough = (1..).find(|k| moved(*k, 1).unwrap().is_ok()).unwrap();
+    let steps = (1..).take_while(|step| moved(enough - 1, *step).is_some()).count();
+    assert!(steps > 20, "the last of its tables is refused after {steps} steps");
+}
+
 /// A fill beside each step of another operation: the page is there with all that is in it, or not,
 /// and the pool counts it once.
 #[test]
