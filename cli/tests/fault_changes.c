@@ -172,9 +172,14 @@ static void at_work(int fd)
 	pthread_join(handler, NULL);
 }
 
+static void *touches(void *page)
+{
+	return (void *)(long)*(volatile char *)page;
+}
+
 int main(void)
 {
-	pthread_t thread;
+	pthread_t thread, other;
 	struct uffd_msg message;
 
 	setbuf(stdout, NULL);
@@ -187,8 +192,19 @@ int main(void)
 
 	at_work(fd);
 
-	puts("-- before it is read");
+	puts("-- two that wait for one page");
 	struct pollfd one = { fd, POLLIN, 0 };
+
+	pthread_create(&thread, NULL, touches, base + 7 * PAGE);
+	pthread_create(&other, NULL, touches, base + 7 * PAGE);
+	usleep(200000);
+	say("read", read(fd, &message, sizeof message) == sizeof message && message.event == UFFD_EVENT_PAGEFAULT);
+	say("copied", copy(fd, (unsigned long)base + 7 * PAGE));
+	say("the other goes on untold", read(fd, &message, sizeof message));
+	pthread_join(thread, NULL);
+	pthread_join(other, NULL);
+
+	puts("-- before it is read");
 
 	pthread_create(&thread, NULL, drops, base + 7 * PAGE);
 	say("told", poll(&one, 1, 10000));

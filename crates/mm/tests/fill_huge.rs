@@ -5,6 +5,7 @@ use crate::common::beside::Beside;
 use crate::common::*;
 use crate::private_huge::{filled, shown, sim_by};
 use foliant::fault::{FillError, HugeContents, Refusal};
+use foliant::manager::{Contents, Setup};
 use foliant::object::ObjectRequest;
 use foliant::pool::Budget;
 use foliant::space::{Advice, Flags, MapRequest, Move, ObjectId, Place, RangeError, SpaceId};
@@ -269,6 +270,46 @@ fn a_huge_fill_without_memory_looks_once_more() {
                 assert!(k > 1, "a table is made");
                 break;
             }
+        }
+    }
+}
+
+/// A child that lost its page to its parent gets none from a handler either.
+#[test]
+fn what_a_child_lost_is_not_filled() {
+    let sim = sim_by(Format::X86_64(X86Levels::Four), None);
+    let (mm, id) = filled::<X86_64<4>>(&sim, 1);
+    map(&mm, id, 0, 1, HUGE);
+    assert_eq!(store(&sim, &mm, id, at(0), 7), MAPPED);
+    let child = mm.fork(id).unwrap();
+    assert_eq!(store(&sim, &mm, id, at(0), 8), [Outcome::Reused]);
+    mm.resize_pool(SIZE, 2, Budget::ALL).unwrap();
+    mm.advise(child, places(0, 1), Advice::UserfaultArm).unwrap();
+    assert_eq!(fill(&mm, child, 0), Err(RangeError::NoMemory.into()));
+    assert_eq!(mm.fault(child, Va::new(at(0)), Access::Read), Outcome::NoHugePage(SIZE));
+    shown(&mm, (2, 1, 0, 0));
+}
+
+/// Memory that comes zeroed is not known to be zero any more when a handler wrote to it, all of it
+/// or a piece.
+#[test]
+fn a_page_that_was_filled_is_cleared_for_its_next_user() {
+    for pieces in [1, 511, 512] {
+        let sim = sim_by(Format::X86_64(X86Levels::Four), None);
+        let memory = sim.config().memory.clone();
+        let zero = Setup { contents: Contents::Zero, ..Setup::of(&memory, Policy::BASE_ONLY) };
+        let mm: Audited<'_, X86_64<4>> = audited(&sim, &zero);
+        mm.resize_pool(SIZE, 1, Budget::ALL).unwrap();
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        map(&mm, id, 0, 1, HUGE);
+        arm(&mm, id, 0, 1);
+        let done = mm.fill_huge(id, Va::new(at(0)), &mut Counting::of(pieces));
+        assert_eq!(done.is_ok(), pieces == 512);
+        mm.unmap(id, places(0, 1)).unwrap();
+        map(&mm, id, 4, 1, HUGE);
+        for piece in [0, 1, 255, 510, 511] {
+            assert_eq!(load(&sim, &mm, id, at(4) + piece * PAGE + 8), 0, "{pieces} {piece}");
         }
     }
 }

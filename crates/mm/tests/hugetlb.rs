@@ -255,6 +255,7 @@ fn huge_pages_stay_whole() {
         assert_eq!(mm.protect(id, range, Flags::READ), Err(error));
         assert_eq!(mm.advise(id, range, Advice::DontNeed), Err(error));
         assert_eq!(mm.advise(id, range, Advice::Tag(7)), Err(error));
+        assert_eq!(mm.advise(id, range, Advice::UserfaultArm), Err(error));
     };
     cuts(head, BASE + HUGE + 4096);
     cuts(inside, BASE + HUGE + 4096);
@@ -262,7 +263,8 @@ fn huge_pages_stay_whole() {
     let over = MapRequest { place: Place::Fixed(inside.start()), ..request(4096, flags) };
     assert!(matches!(mm.map(id, &over), Err(MapError::Range(RangeError::Cuts(..)))));
     let huge = RangeError::Huge(area.start());
-    for advice in [Advice::HugePage, Advice::Free, Advice::GuardInstall, Advice::UserfaultArm] {
+    let others = [Advice::HugePage, Advice::Free, Advice::GuardInstall, Advice::UserfaultWriteArm];
+    for advice in others {
         assert_eq!(mm.advise(id, area, advice), Err(huge));
     }
     assert_eq!(mm.remap(id, area, Bytes::new(HUGE), Move::MayMove), Err(huge.into()));

@@ -75,7 +75,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 outcome => break outcome,
             }
         };
-        self.pools().collect();
         match outcome {
             Some(Outcome::Mapped(_)) => Ok(()),
             Some(Outcome::Spurious) => Err(FillError::Present(va)),

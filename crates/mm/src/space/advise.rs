@@ -73,13 +73,10 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             keeps_watch.set(keeps_watch.get() || area.keeps_watch());
             huge::uncut(area, range)
         }
-        Advice::UserfaultArm => {
-            attach::note_armed(stock, area);
-            huge::uncut(area, range)
-        }
-        Advice::UserfaultWriteArm => {
+        Advice::UserfaultArm | Advice::UserfaultWriteArm => {
             attach::note_armed(stock, area); // before a page can be watched (watch::H6)
-            huge::small(area, range)
+            let is_watch = advice == Advice::UserfaultWriteArm;
+            if is_watch { huge::small(area, range) } else { huge::uncut(area, range) }
         }
         Advice::Tag(_) | Advice::UserfaultDisarm => huge::uncut(area, range),
         Advice::PopulateRead | Advice::PopulateWrite => Ok(()),

@@ -21,6 +21,8 @@
 //!
 //! **Locking**: the queue's lock for a few instructions. The memory's lock is never taken under it.
 
+mod queue;
+
 use super::channel::{Channel, Waits};
 use super::events::Events;
 use super::opened::{Descriptor, NO_KIND, Opened};
@@ -34,13 +36,12 @@ use super::waiters::{Cut, Waiters};
 use super::{clock, sched};
 use crate::reach;
 use crate::running::Origin;
-use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Deref;
 use foliant_linux::{Answer, Change, Errno, Told, Userfaultfd};
-use foliant_units::{Va, VaRange};
+use foliant_units::VaRange;
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ESRCH};
 use linux_raw_sys::general::{
     O_CLOEXEC, O_NONBLOCK, O_RDWR, UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api,
@@ -50,6 +51,7 @@ use linux_raw_sys::ioctl::{
     UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
     UFFDIO_ZEROPAGE,
 };
+use queue::{Message, Queue};
 use spin::Mutex;
 
 /// Bytes of a message.
@@ -69,43 +71,11 @@ pub(super) struct Shared {
     flags: u32,
     /// What the memory keeps of it; none when it is closed.
     fd: Mutex<Option<Userfaultfd>>,
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue<Arc<Userfault>>>,
     /// Who waits for messages.
     readers: Waiters,
     /// Who took a fault.
     takers: Waiters,
-}
-
-#[derive(Default)]
-struct Queue {
-    faults: Vec<Taken>,
-    /// Changes that were not read of.
-    news: VecDeque<News>,
-    /// Numbers of faults and changes that were given.
-    last: u64,
-    is_closed: bool,
-}
-
-/// A fault that a thread waits for.
-struct Taken {
-    number: u64,
-    told: Told,
-    is_read: bool,
-    is_woken: bool,
-}
-
-/// A change that a thread waits for, until it is read of.
-struct News {
-    number: u64,
-    words: [u64; 4],
-    /// The descriptor of the child that a fork made, which whoever reads gets.
-    child: Option<Arc<Userfault>>,
-}
-
-/// What a read finds.
-enum Message {
-    Fault(Told),
-    News(News),
 }
 
 impl Deref for Userfault {
@@ -128,7 +98,7 @@ impl Userfault {
             id: fd.id(),
             flags,
             fd: Mutex::new(Some(fd)),
-            queue: Mutex::new(Queue::default()),
+            queue: Mutex::new(Queue::new()),
             readers: Waiters::new(),
             takers: Waiters::new(),
         });
@@ -162,27 +132,20 @@ impl Shared {
         answer.result
     }
     fn wake(&self, range: VaRange) {
-        let mut is_any = false;
-        for taken in &mut self.queue.lock().faults {
-            if range.contains(Va::new(taken.told.address)) {
-                taken.is_woken = true;
-                is_any = true;
-            }
-        }
-        if is_any {
+        if self.queue.lock().wake(range) {
             self.takers.wake();
         }
     }
 
     /// Refuses while a change was not read of (W4).
     fn is_settled(&self) -> Result<(), Errno> {
-        if self.queue.lock().news.is_empty() { Ok(()) } else { Err(Errno(EAGAIN)) }
+        if self.queue.lock().has_news() { Err(Errno(EAGAIN)) } else { Ok(()) }
     }
-    /// Waits until something is so, whatever signal comes; not for a process that ends.
-    fn wait_until(&self, is_so: impl Fn(&Queue) -> bool) -> Result<(), Cut> {
-        let is_so = || is_so(&self.queue.lock()).then_some(());
+    /// Waits until a fault or a change is over, whatever signal comes; not for a process that ends.
+    fn wait_through(&self, number: u64) -> Result<(), Cut> {
+        let is_over = || self.queue.lock().is_over(number).then_some(());
         loop {
-            match self.takers.wait(None, is_so) {
+            match self.takers.wait(None, is_over) {
                 Err(Cut::Signal) if !sched::current().is_over() => {
                     sched::park(Some(clock::uptime() + LOOK)); // W2
                 }
@@ -191,7 +154,7 @@ impl Shared {
         }
     }
     /// The words of a message; the child's descriptor is the reader's from here on.
-    fn words_of(&self, message: Message) -> Result<[u64; 4], Errno> {
+    fn words_of(&self, message: Message<Arc<Userfault>>) -> Result<[u64; 4], Errno> {
         let news = match message {
             Message::Fault(told) => {
                 return Ok([u64::from(UFFD_EVENT_PAGEFAULT), told.flags, told.address, 0]);
@@ -200,13 +163,13 @@ impl Shared {
         };
         let mut words = news.words;
         if let Some(child) = &news.child {
-            let process = process::of_id(sched::current().process_id()).ok_or(Errno(ESRCH))?;
             let new = descriptor(child.clone(), self.flags);
-            let added = process.descriptors.lock().add(0, new);
+            let process = process::of_id(sched::current().process_id()).ok_or(Errno(ESRCH));
+            let added = process.and_then(|process| process.descriptors.lock().add(0, new));
             match added {
                 Ok(number) => words[1] = number,
                 Err(why) => {
-                    self.queue.lock().news.push_front(news);
+                    self.queue.lock().put_back(news);
                     return Err(why);
                 }
             }
@@ -297,11 +260,7 @@ fn plain(result: Result<u64, Errno>) -> Answer {
 
 impl Drop for Userfault {
     fn drop(&mut self) {
-        let untold = {
-            let mut queue = self.queue.lock();
-            queue.is_closed = true;
-            core::mem::take(&mut queue.news)
-        };
+        let untold = self.queue.lock().close();
         drop(untold);
         let fd = self.fd.lock().take();
         if let (Some(memory), Some(fd)) = (self.memory.upgrade(), fd) {
@@ -318,23 +277,14 @@ impl Handles for Shared {
         if origin == Origin::Kernel && self.flags & UFFD_USER_MODE_ONLY != 0 {
             return Err(Cut::Signal);
         }
-        let number = {
-            let mut queue = self.queue.lock();
-            queue.last += 1;
-            let number = queue.last;
-            queue.faults.push(Taken { number, told: *told, is_read: false, is_woken: false });
-            number
-        };
+        let number = self.queue.lock().add_fault(*told);
         self.readers.wake_for(Events::IN);
-        let is_woken = |queue: &Queue| {
-            let own = queue.faults.iter().find(|taken| taken.number == number);
-            queue.is_closed || own.is_none_or(|taken| taken.is_woken)
-        };
+        let is_over = || self.queue.lock().is_over(number).then_some(());
         let ended = match origin {
-            Origin::Kernel => self.wait_until(is_woken),
-            _ => self.takers.wait(None, || is_woken(&self.queue.lock()).then_some(())),
+            Origin::Kernel => self.wait_through(number),
+            _ => self.takers.wait(None, is_over),
         };
-        self.queue.lock().faults.retain(|taken| taken.number != number);
+        self.queue.lock().forget(number);
         ended
     }
     fn tell(&self, change: Change, child: Option<&Arc<Held>>) {
@@ -343,25 +293,11 @@ impl Handles for Shared {
             (Change::Fork(fd), Some(child)) => Some(Userfault::behind(child, fd, self.flags)),
             _ => None,
         };
-        let number = {
-            let mut queue = self.queue.lock();
-            queue.last += 1;
-            let number = queue.last;
-            queue.news.push_back(News { number, words, child });
-            number
-        };
+        let number = self.queue.lock().add_news(words, child);
         self.readers.wake_for(Events::IN);
-        let is_told =
-            |queue: &Queue| queue.is_closed || !queue.news.iter().any(|news| news.number == number);
-        let _ = self.wait_until(is_told); // its process ends: nobody is told any more
-        let own: VecDeque<News> = {
-            let mut queue = self.queue.lock();
-            let all = core::mem::take(&mut queue.news).into_iter();
-            let (own, others) = all.partition(|news| news.number == number);
-            queue.news = others;
-            own
-        };
-        drop(own);
+        let _ = self.wait_through(number); // its process ends: nobody is told any more
+        let untold = self.queue.lock().forget(number);
+        drop(untold);
     }
 }
 
@@ -370,16 +306,7 @@ impl Channel for Userfault {
         if into.left() < MESSAGE {
             return Err(Errno(EINVAL));
         }
-        let take = || {
-            let mut queue = self.queue.lock();
-            match queue.faults.iter_mut().find(|taken| !taken.is_read) {
-                Some(taken) => {
-                    taken.is_read = true;
-                    Some(Message::Fault(taken.told))
-                }
-                None => queue.news.pop_front().map(Message::News),
-            }
-        };
+        let take = || self.queue.lock().read();
         let mut done = 0;
         while into.left() >= MESSAGE {
             // What has come by now is enough, behind the first.
@@ -398,9 +325,7 @@ impl Channel for Userfault {
         Ok(done)
     }
     fn events(&self) -> Events {
-        let queue = self.queue.lock();
-        let has_fault = queue.faults.iter().any(|taken| !taken.is_read);
-        Events::IN.when(has_fault || !queue.news.is_empty())
+        Events::IN.when(self.queue.lock().is_unread())
     }
     fn waiters(&self) -> &Waiters {
         &self.readers
