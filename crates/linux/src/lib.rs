@@ -43,11 +43,11 @@
 //! | `pread` of a file of huge pages | EINVAL |
 //! | `fallocate` | promises no memory: pages come as they are touched |
 //! | `madvise` `MADV_COLLAPSE` of 2 MiB of a file | EINVAL |
-//! | `mmap` with `MAP_DROPPABLE` | as private memory that is never dropped |
+//! | `mmap` with `MAP_DROPPABLE` | as private memory, dropped by `MADV_PAGEOUT` alone |
 //! | `mmap` that only executes | may be read, as on a processor without protection keys |
 //! | `madvise` `MADV_MERGEABLE`, `MADV_UNMERGEABLE`, `MADV_HWPOISON`, `MADV_SOFT_OFFLINE` | EINVAL, as a kernel without these |
 //! | `madvise` `MADV_FREE` | the contents stay for good |
-//! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables; what may be dropped (`MAP_DROPPABLE`) is paged out by being dropped |
+//! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables |
 //! | `mremap` of a part of a private area of huge pages | keeps its reservation, where Linux loses one for ever |
 //! | `smaps` | a page that is not exclusively the process's, or is a file's, counts as shared by two; `LazyFree` is 0 |
 //! | `meminfo`, `vmstat` | what the manager counts, and what files and processes have that are handed in ([`meminfo::Listed`]): a page of a file counts as mapped for each process; no lines of the processor's own map |
@@ -73,8 +73,10 @@
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |
 //! | `mmap` of address 0 | EPERM, whoever asks: the manager has a lowest address |
-//! | `userfaultfd` | of memory of the program's own and of files in memory; one descriptor has vmas at a time, another one gets EBUSY |
-//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `MISSING_SHMEM`, `SIGBUS`, `EXACT_ADDRESS`: no events, pages that a file has, huge pages, moves |
+//! | `prctl` | `PR_SET_THP_DISABLE`, `PR_SET_MDWE` and what asks for them; all else is the embedder's |
+//! | `userfaultfd` | of memory of the program's own, of files in memory, and of missing huge pages of a pool; one descriptor has vmas at a time, another one gets EBUSY |
+//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `MISSING_SHMEM`, `MISSING_HUGETLBFS`, `SIGBUS`, `EXACT_ADDRESS`, `EVENT_FORK`, `EVENT_REMAP`, `EVENT_REMOVE`, `EVENT_UNMAP`: no pages that a file has, no writes to huge pages, no moves |
+//! | `userfaultfd`, events | what is watched is not, in a child and where memory moved to; none of `brk`, of stacks, and of what another process advises |
 //! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |
 //! | `userfaultfd`, a write to a page that is missing and protected | is told, and no page comes before |
 #![cfg_attr(not(test), no_std)]
