@@ -90,12 +90,14 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
         SeenTables { stock, space, tables: space.tables(stock), edition, reached }
     }
     /// The area that contains `va`: what is decided from here on rests on it.
+    #[inline(always)] // each fault does
     pub(crate) fn area(&self, va: Va) -> Option<Area> {
         let (area, edition) = self.space.areas.find_edition(self.stock.machine, va);
         self.edition.set(edition);
         area
     }
     /// A look at the entry for `va`, without a lock.
+    #[inline(always)] // each fault does
     pub(crate) fn walk(&self, va: Va) -> Found {
         let found = self.tables.walk(va);
         self.reached.set(found.reached());
