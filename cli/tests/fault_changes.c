@@ -177,12 +177,52 @@ static void *touches(void *page)
 	return (void *)(long)*(volatile char *)page;
 }
 
+static char *heap;
+
+static void *shrinks(void *unused)
+{
+	(void)unused;
+	brk(heap);
+	return NULL;
+}
+
+/* The end of the heap is told; what a window of a file replaces is not. */
+static void other_ways(void)
+{
+	struct uffd_msg message;
+	pthread_t thread;
+
+	heap = (char *)(((unsigned long)sbrk(0) + PAGE - 1) & ~(PAGE - 1));
+	brk(heap + 2 * PAGE);
+
+	int fd = descriptor(EVENTS, heap, 2);
+	struct pollfd one = { fd, POLLIN, 0 };
+
+	pthread_create(&thread, NULL, shrinks, NULL);
+	say("told", poll(&one, 1, 10000));
+	say("read", read(fd, &message, sizeof message) == sizeof message && message.event == UFFD_EVENT_UNMAP);
+	say("from its new end on", (char *)message.arg.remove.start - heap);
+	say("pages", (message.arg.remove.end - message.arg.remove.start) / PAGE);
+	pthread_join(thread, NULL);
+	close(fd);
+
+	char *file = mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	fd = descriptor(EVENTS, file, 4);
+	say("another window", remap_file_pages(file, PAGE, 0, 2, 0));
+	say("nothing to read", read(fd, &message, sizeof message));
+	say("unmapped elsewhere", munmap(file, PAGE));
+	say("nor later", read(fd, &message, sizeof message));
+	close(fd);
+}
+
 int main(void)
 {
 	pthread_t thread, other;
 	struct uffd_msg message;
 
 	setbuf(stdout, NULL);
+	alarm(60); /* nobody waits for ever */
 	base = mmap(0, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	madvise(base, 64 * PAGE, MADV_NOHUGEPAGE);
 	munmap(base + 10 * PAGE, 54 * PAGE);
@@ -229,5 +269,9 @@ int main(void)
 	say("a child", WEXITSTATUS(status));
 	say("moved", at((unsigned long)mremap(base + 6 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, base + 30 * PAGE)));
 	say("nothing to read", read(fd, &message, sizeof message));
+	close(fd);
+
+	puts("-- other ways");
+	other_ways();
 	return 0;
 }

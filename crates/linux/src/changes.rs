@@ -2,7 +2,7 @@
 //! unmaps.
 //!
 //! ```text
-//!   fork, mremap, munmap, mmap ─▶ done ─▶ take_changes ─▶ the embedder queues them, and the caller waits until they are read
+//!   fork, mremap, munmap, mmap, brk ─▶ done ─▶ take_changes ─▶ the embedder queues them, and the caller waits until they are read
 //!   madvise ─▶ dropped_by ─▶ queued and read ─▶ done
 //! ```
 //!
@@ -13,8 +13,8 @@
 //!   memory that is moved with the handler's knowledge stays armed.
 //!
 //! **Not here**: what is watched (`UFFDIO_WRITEPROTECT`) is watched no more in a child and at
-//! another address, whoever is told. Nobody is told of what `brk` unmaps, of stacks, and of what
-//! another process advises.
+//! another address, whoever is told. Nobody is told of what another process advises, nor, as in
+//! Linux, of what a segment or a window of a file replaces.
 
 use crate::errno::Errno;
 use crate::pages::{page_align, range};
@@ -76,6 +76,13 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let done = unmap(self)?;
         self.changes.extend(told);
         Ok(done)
+    }
+    /// Does something of which Linux tells nobody.
+    pub(crate) fn untold<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.changes.len();
+        let done = work(self);
+        self.changes.truncate(before);
+        done
     }
     /// What is told when a range is unmapped, if somebody is told.
     pub(crate) fn told_of_unmap(&self, start: u64, end: u64) -> Option<(u64, Change)> {

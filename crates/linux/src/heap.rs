@@ -33,7 +33,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if addr <= self.heap_end {
             // The program may have unmapped the end of its heap, and then it cannot shrink.
             self.vma_at_or_after(new).filter(|vma| vma.start() < old)?;
-            return self.take_out_unsealed(new, old).ok();
+            return self.unmapping((new, old), |process| process.take_out_unsealed(new, old)).ok();
         }
         if new < old || new > Self::size() {
             return None;

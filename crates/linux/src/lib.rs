@@ -76,7 +76,7 @@
 //! | `prctl` | `PR_SET_THP_DISABLE`, `PR_SET_MDWE` and what asks for them; all else is the embedder's |
 //! | `userfaultfd` | of memory of the program's own, of files in memory, and of missing huge pages of a pool; one descriptor has vmas at a time, another one gets EBUSY |
 //! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `MISSING_SHMEM`, `MISSING_HUGETLBFS`, `SIGBUS`, `EXACT_ADDRESS`, `EVENT_FORK`, `EVENT_REMAP`, `EVENT_REMOVE`, `EVENT_UNMAP`: no pages that a file has, no writes to huge pages, no moves |
-//! | `userfaultfd`, events | what is watched is not, in a child and where memory moved to; none of `brk`, of stacks, and of what another process advises |
+//! | `userfaultfd`, events | what is watched is not, in a child and where memory moved to; none of what another process advises |
 //! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |
 //! | `userfaultfd`, a write to a page that is missing and protected | is told, and no page comes before |
 #![cfg_attr(not(test), no_std)]

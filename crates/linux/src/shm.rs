@@ -63,7 +63,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             }
         }
         let how = MAP_SHARED | if addr != 0 { MAP_FIXED } else { 0 };
-        self.mmap(at, bytes, PROT_READ | write | exec, how, Some(&file), 0)
+        let prot = PROT_READ | write | exec;
+        self.untold(|process| process.mmap(at, bytes, prot, how, Some(&file), 0))
     }
 
     /// Takes out what is left of a segment where it was mapped at an address.

@@ -41,7 +41,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let offset = page.checked_mul(PAGE).ok_or(Errno(errno::EOVERFLOW))?;
         let locked = if first.tag.marks.has(Marks::LOCKED) { MAP_LOCKED } else { 0 };
         let how = flags & MAP_NONBLOCK | MAP_SHARED | MAP_FIXED | MAP_POPULATE | locked;
-        self.mmap(start, len, first.prot(), how, Some(&file), offset)?;
+        let prot = first.prot();
+        self.untold(|process| process.mmap(start, len, prot, how, Some(&file), offset))?;
         Ok(0)
     }
 }

@@ -586,6 +586,17 @@ fn changes_are_told_to_whoever_asked_for_them() {
         assert_eq!(flags(&child, 20), "VmFlags: rd wr mr mw me ac sd ");
         child.end().unwrap();
         process.manager().switch(Some(process.space())).unwrap();
+        // The end of the heap is told, what a window of a file replaces is not.
+        process.brk(HEAP + 2 * PAGE);
+        let heap = |pages| uffdio_range { start: HEAP, len: pages * PAGE };
+        register(process, &fd, heap(2), MISSING).unwrap();
+        process.brk(HEAP + PAGE);
+        assert_eq!(changed(process), [(id, [UNMAP, HEAP + PAGE, HEAP + 2 * PAGE, 0])]);
+        let shared = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
+        assert_eq!(process.mmap(at(32), 4 * PAGE, RW, shared, None, 0), Ok(at(32)));
+        register(process, &fd, pages(32, 4), MISSING).unwrap();
+        assert_eq!(process.remap_file_pages(at(32), PAGE, 0, 2, 0), Ok(0));
+        assert_eq!(changed(process), []);
         process.close_userfaultfd(fd).unwrap();
     });
     // Whoever asks for nothing is told nothing.

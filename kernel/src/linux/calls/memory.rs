@@ -48,7 +48,7 @@ pub(super) fn mmap(
         };
     }
     let file = file.as_ref().map(|bytes| &bytes.file);
-    thread.process.change_memory(|memory| memory.mmap(at, bytes, rights, flags, file, offset))
+    thread.process.with_memory_alone(|memory| memory.mmap(at, bytes, rights, flags, file, offset))
 }
 /// A device of zeros is anonymous memory; others cannot be mapped.
 fn map_device(thread: &Thread, opened: &Opened, [at, bytes, rights, flags]: [u64; 4]) -> Answer {
@@ -57,22 +57,22 @@ fn map_device(thread: &Thread, opened: &Opened, [at, bytes, rights, flags]: [u64
         return Err(Errno(ENODEV));
     }
     let (rights, flags) = (rights as u32, flags as u32 | MAP_ANONYMOUS);
-    thread.process.change_memory(|memory| memory.mmap(at, bytes, rights, flags, None, 0))
+    thread.process.with_memory_alone(|memory| memory.mmap(at, bytes, rights, flags, None, 0))
 }
 pub(super) fn munmap(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
-    thread.process.change_memory(|memory| memory.munmap(at, bytes))
+    thread.process.with_memory_alone(|memory| memory.munmap(at, bytes))
 }
 pub(super) fn mprotect(thread: &Arc<Thread>, [at, bytes, rights, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.mprotect(at, bytes, rights as u32))
 }
 pub(super) fn mremap(thread: &Arc<Thread>, [at, old, new, flags, to, _]: Six) -> Answer {
-    thread.process.change_memory(|memory| memory.mremap(at, old, new, flags as u32, to))
+    thread.process.with_memory_alone(|memory| memory.mremap(at, old, new, flags as u32, to))
 }
 pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Answer {
     let (process, advice) = (&thread.process, advice as u32);
     let dropped = process.with_memory(|memory| memory.dropped_by(at, bytes, advice));
     if let Some(memory) = process.memory().filter(|_| !dropped.is_empty()) {
-        memory.tell(dropped, None);
+        memory.tell(dropped);
     }
     process.with_memory_alone(|memory| memory.madvise(at, bytes, advice))
 }

@@ -28,9 +28,13 @@ pub(in super::super) struct Held {
 pub(in super::super) trait Handles: Send + Sync {
     /// Tells of a fault, and waits until the access may be made again.
     fn wait(&self, told: &Told, origin: Origin) -> Result<(), Cut>;
-    /// Tells of a change, and waits until it was read of; `child` is what a fork made.
-    fn tell(&self, change: Change, child: Option<&Arc<Held>>);
+    /// Notes a change, which has a number until it was read of; `child` is what a fork made.
+    fn note(&self, change: Change, child: Option<&Arc<Held>>) -> u64;
+    /// Waits until it was read of.
+    fn wait_read(&self, number: u64);
 }
+/// Who is to read of which changes.
+type Noted = Vec<(Arc<dyn Handles>, u64)>;
 
 impl Held {
     pub(in super::super) fn of(memory: Memory, program: Hold) -> Arc<Held> {
@@ -40,20 +44,35 @@ impl Held {
     /// A copy for a child.
     pub(in super::super) fn fork(&self) -> Result<Arc<Held>, Errno> {
         let program = self.program.again()?;
-        let (memory, changes) =
-            self.with_alone(|memory| memory.fork().map(|child| (child, memory.take_changes())))?;
-        let child = Held::of(memory, program);
-        self.tell(changes, Some(&child));
+        let (child, noted) = self.with_alone(|memory| {
+            let child = Held::of(memory.fork()?, program);
+            let noted = self.note(memory.take_changes(), Some(&child));
+            Ok::<_, Errno>((child, noted))
+        })?;
+        wait_read(noted);
         Ok(child)
     }
-    /// Tells those that answer faults of changes, and waits until they read of each.
-    pub(in super::super) fn tell(&self, changes: Vec<(u64, Change)>, child: Option<&Arc<Held>>) {
-        for (descriptor, change) in changes {
-            let handler = self.handlers.lock().get(&descriptor).and_then(Weak::upgrade);
-            if let Some(handler) = handler {
-                handler.tell(change, child);
-            }
-        }
+    /// Calls it alone, and goes on when whoever answers its faults has read of what changed
+    /// (userfault::W4).
+    pub(in super::super) fn change<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> R {
+        let (answer, noted) = self.with_alone(|memory| {
+            let answer = work(memory);
+            (answer, self.note(memory.take_changes(), None))
+        });
+        wait_read(noted);
+        answer
+    }
+    /// The same of what is about to change.
+    pub(in super::super) fn tell(&self, changes: Vec<(u64, Change)>) {
+        wait_read(self.note(changes, None));
+    }
+    fn note(&self, changes: Vec<(u64, Change)>, child: Option<&Arc<Held>>) -> Noted {
+        let note = |(descriptor, change)| {
+            let handler = self.handlers.lock().get(&descriptor).and_then(Weak::upgrade)?;
+            let number = handler.note(change, child);
+            Some((handler, number))
+        };
+        changes.into_iter().filter_map(note).collect()
     }
     pub(in super::super) fn with<R>(&self, work: impl FnOnce(&Memory) -> R) -> R {
         work(self.memory.read().as_ref().expect("it is there until it is dropped"))
@@ -84,6 +103,10 @@ impl Held {
         let handler = self.handlers.lock().get(&told.descriptor).and_then(Weak::upgrade);
         handler.map_or(Ok(()), |handler| handler.wait(told, origin))
     }
+}
+
+fn wait_read(noted: Noted) {
+    noted.iter().for_each(|(handler, number)| handler.wait_read(*number));
 }
 
 impl Drop for Held {

@@ -267,17 +267,9 @@ impl Process {
     pub(super) fn with_memory<R>(&self, work: impl FnOnce(&Memory) -> R) -> R {
         self.memory().expect("a program runs (P1)").with(work)
     }
-    /// Calls its memory, alone.
+    /// Calls its memory, alone, and tells of what changed.
     pub(super) fn with_memory_alone<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> R {
-        self.memory().expect("a program runs (P1)").with_alone(work)
-    }
-
-    /// The same, and tells of what changed (userfault::W4).
-    pub(super) fn change_memory<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> R {
-        let memory = self.memory().expect("a program runs (P1)");
-        let (answer, changes) = memory.with_alone(|memory| (work(memory), memory.take_changes()));
-        memory.tell(changes, None);
-        answer
+        self.memory().expect("a program runs (P1)").change(work)
     }
 
     /// The folder that its paths begin at.

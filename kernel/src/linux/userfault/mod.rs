@@ -19,7 +19,8 @@
 //!   closed, or its process ends. Until it was read of, no page is filled or watched (EAGAIN). The
 //!   child's descriptor of a fork that is never read of is closed, and its memory armed no more.
 //!
-//! **Locking**: the queue's lock for a few instructions. The memory's lock is never taken under it.
+//! **Locking**: the queue's lock for a few instructions. The memory's lock is never taken under it;
+//! changes are noted with that held, so that no request comes between a change and its news.
 
 mod queue;
 
@@ -137,9 +138,13 @@ impl Shared {
         }
     }
 
-    /// Refuses while a change was not read of (W4).
-    fn is_settled(&self) -> Result<(), Errno> {
-        if self.queue.lock().has_news() { Err(Errno(EAGAIN)) } else { Ok(()) }
+    /// Whether all changes were read of (W4). Others are noted under the memory's lock.
+    fn is_settled(&self) -> bool {
+        !self.queue.lock().has_news()
+    }
+    /// Does so where all were (W4).
+    fn settled(&self, work: impl FnOnce() -> Answer) -> Answer {
+        if self.is_settled() { work() } else { plain(Err(Errno(EAGAIN))) }
     }
     /// Waits until a fault or a change is over, whatever signal comes; not for a process that ends.
     fn wait_through(&self, number: u64) -> Result<(), Cut> {
@@ -155,25 +160,20 @@ impl Shared {
     }
     /// The words of a message; the child's descriptor is the reader's from here on.
     fn words_of(&self, message: Message<Arc<Userfault>>) -> Result<[u64; 4], Errno> {
-        let news = match message {
+        let (number, mut words, child) = match message {
             Message::Fault(told) => {
                 return Ok([u64::from(UFFD_EVENT_PAGEFAULT), told.flags, told.address, 0]);
             }
-            Message::News(news) => news,
+            Message::News(number, words, child) => (number, words, child),
         };
-        let mut words = news.words;
-        if let Some(child) = &news.child {
-            let new = descriptor(child.clone(), self.flags);
+        if let Some(child) = child {
+            let new = descriptor(child, self.flags);
             let process = process::of_id(sched::current().process_id()).ok_or(Errno(ESRCH));
             let added = process.and_then(|process| process.descriptors.lock().add(0, new));
-            match added {
-                Ok(number) => words[1] = number,
-                Err(why) => {
-                    self.queue.lock().put_back(news);
-                    return Err(why);
-                }
-            }
+            words[1] = added.inspect_err(|_| self.queue.lock().put_back(number))?;
         }
+        let read = self.queue.lock().forget(number);
+        drop(read);
         self.takers.wake();
         Ok(words)
     }
@@ -182,22 +182,34 @@ impl Shared {
     fn copy(&self, at: u64) -> Result<u64, Errno> {
         let mut asked: uffdio_copy = user::get(at)?;
         let (mut done, mut first) = (0u64, true);
+        // What the program is told where the copy ends early.
+        let early = |done: u64, why: Errno| match done {
+            0 => (why.word() as i64, Err(why)),
+            done => (done as i64, Err(Errno(EAGAIN))),
+        };
         let result = loop {
             let mut rest = asked;
             (rest.dst, rest.src) = (asked.dst.wrapping_add(done), asked.src.wrapping_add(done));
             rest.len = asked.len.wrapping_sub(done);
             let mut lacks = None;
+            let read = |from: u64, page: &mut [u8]| match reach::get_present(page, from) {
+                count if count == page.len() => Ok(()),
+                _ => {
+                    lacks = Some(from);
+                    Err(Errno::FAULT)
+                }
+            };
             let answer = self.asked(|memory, fd| {
-                memory.uffdio_copy(fd, &mut rest, |from, page| {
-                    match reach::get_present(page, from) == page.len() {
-                        true => Ok(()),
-                        false => {
-                            lacks = Some(from);
-                            Err(Errno::FAULT)
-                        }
-                    }
-                })
+                self.is_settled().then(|| memory.uffdio_copy(fd, &mut rest, read))
             })?;
+            let Some(answer) = answer else {
+                if first {
+                    return Err(Errno(EAGAIN));
+                }
+                let (copied, ended) = early(done, Errno(EAGAIN));
+                asked.copy = copied;
+                break ended;
+            };
             let result = self.answered(answer);
             let came = u64::try_from(rest.copy).unwrap_or(0);
             if first && came == 0 && lacks.is_none() {
@@ -209,8 +221,9 @@ impl Shared {
                 Some(_) if sched::current().is_over() => break Err(CUT),
                 Some(from) => {
                     if let Err(why) = self.bring(from, from.wrapping_sub(asked.src), asked.dst) {
-                        asked.copy = if done == 0 { why.word() as i64 } else { done as i64 };
-                        break Err(if done == 0 { why } else { Errno(EAGAIN) });
+                        let (copied, ended) = early(done, why);
+                        asked.copy = copied;
+                        break ended;
                     }
                 }
                 None => {
@@ -287,13 +300,15 @@ impl Handles for Shared {
         self.queue.lock().forget(number);
         ended
     }
-    fn tell(&self, change: Change, child: Option<&Arc<Held>>) {
+    fn note(&self, change: Change, child: Option<&Arc<Held>>) -> u64 {
         let words = change.message(0);
         let child = match (change, child) {
             (Change::Fork(fd), Some(child)) => Some(Userfault::behind(child, fd, self.flags)),
             _ => None,
         };
-        let number = self.queue.lock().add_news(words, child);
+        self.queue.lock().add_news(words, child)
+    }
+    fn wait_read(&self, number: u64) {
         self.readers.wake_for(Events::IN);
         let _ = self.wait_through(number); // its process ends: nobody is told any more
         let untold = self.queue.lock().forget(number);
@@ -343,15 +358,12 @@ impl Channel for Userfault {
             UFFDIO_WAKE => {
                 self.told(at, |memory, fd, asked: &mut uffdio_range| memory.uffdio_wake(fd, asked))
             }
-            UFFDIO_COPY | UFFDIO_ZEROPAGE | UFFDIO_WRITEPROTECT if self.is_settled().is_err() => {
-                self.is_settled().map(|()| 0)
-            }
             UFFDIO_COPY => self.copy(at),
             UFFDIO_ZEROPAGE => self.told(at, |memory, fd, asked: &mut uffdio_zeropage| {
-                memory.uffdio_zeropage(fd, asked)
+                self.settled(|| memory.uffdio_zeropage(fd, asked))
             }),
             UFFDIO_WRITEPROTECT => self.told(at, |memory, fd, asked: &mut uffdio_writeprotect| {
-                memory.uffdio_writeprotect(fd, asked)
+                self.settled(|| memory.uffdio_writeprotect(fd, asked))
             }),
             _ => Err(Errno(ENOTTY)),
         }

@@ -1,7 +1,6 @@
 //! What waits at a descriptor of `userfaultfd`: faults until they are answered, and changes until
 //! they are read of.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use foliant_linux::Told;
 use foliant_units::{Va, VaRange};
@@ -9,7 +8,7 @@ use foliant_units::{Va, VaRange};
 /// What waits; `C` is the descriptor of a child.
 pub(super) struct Queue<C> {
     faults: Vec<Taken>,
-    news: VecDeque<News<C>>,
+    news: Vec<News<C>>,
     /// Numbers of faults and changes that were given.
     last: u64,
     is_closed: bool,
@@ -26,15 +25,18 @@ struct Taken {
 /// A change that a thread waits for, until it is read of.
 pub(super) struct News<C> {
     number: u64,
-    pub(super) words: [u64; 4],
+    words: [u64; 4],
     /// Of a fork: whoever reads gets it.
-    pub(super) child: Option<C>,
+    child: Option<C>,
+    /// Whether somebody is about to.
+    is_read: bool,
 }
 
 /// What a read finds.
 pub(super) enum Message<C> {
     Fault(Told),
-    News(News<C>),
+    /// A change: its number, its words, and a child. It stays until it is forgotten.
+    News(u64, [u64; 4], Option<C>),
 }
 
 impl Taken {
@@ -44,9 +46,9 @@ impl Taken {
     }
 }
 
-impl<C> Queue<C> {
+impl<C: Clone> Queue<C> {
     pub(super) fn new() -> Queue<C> {
-        Queue { faults: Vec::new(), news: VecDeque::new(), last: 0, is_closed: false }
+        Queue { faults: Vec::new(), news: Vec::new(), last: 0, is_closed: false }
     }
     fn number(&mut self) -> u64 {
         self.last += 1;
@@ -62,28 +64,29 @@ impl<C> Queue<C> {
     /// Adds a change; gives its number.
     pub(super) fn add_news(&mut self, words: [u64; 4], child: Option<C>) -> u64 {
         let number = self.number();
-        self.news.push_back(News { number, words, child });
+        self.news.push(News { number, words, child, is_read: false });
         number
     }
     /// What is read next: faults come first.
     pub(super) fn read(&mut self) -> Option<Message<C>> {
-        match self.faults.iter_mut().find(|taken| taken.is_unread()) {
-            Some(taken) => {
-                taken.is_read = true;
-                Some(Message::Fault(taken.told))
-            }
-            None => self.news.pop_front().map(Message::News),
+        if let Some(taken) = self.faults.iter_mut().find(|taken| taken.is_unread()) {
+            taken.is_read = true;
+            return Some(Message::Fault(taken.told));
         }
+        let news = self.news.iter_mut().find(|news| !news.is_read)?;
+        news.is_read = true;
+        Some(Message::News(news.number, news.words, news.child.clone()))
     }
-    /// Puts a change back that could not be read of.
-    pub(super) fn put_back(&mut self, news: News<C>) {
-        self.news.push_front(news);
+    /// Whoever read of this change could not be told of it after all.
+    pub(super) fn put_back(&mut self, number: u64) {
+        let read = self.news.iter_mut().find(|news| news.number == number);
+        read.into_iter().for_each(|news| news.is_read = false);
     }
     /// Whether there is something to read.
     pub(super) fn is_unread(&self) -> bool {
-        self.has_news() || self.faults.iter().any(Taken::is_unread)
+        self.news.iter().any(|news| !news.is_read) || self.faults.iter().any(Taken::is_unread)
     }
-    /// Whether there are changes to read of.
+    /// Whether there are changes that were not read of to the end.
     pub(super) fn has_news(&self) -> bool {
         !self.news.is_empty()
     }
@@ -100,14 +103,15 @@ impl<C> Queue<C> {
             self.faults.iter().any(waits) || self.news.iter().any(|news| news.number == number);
         self.is_closed || !is_waited_for
     }
-    /// Nobody waits for this any more. What is left of a change is the caller's to drop.
+    /// This is over, or nobody waits for it any more. What is left of a change is the caller's to
+    /// drop.
     pub(super) fn forget(&mut self, number: u64) -> Option<News<C>> {
         self.faults.retain(|taken| taken.number != number);
         let at = self.news.iter().position(|news| news.number == number)?;
-        self.news.remove(at)
+        Some(self.news.remove(at))
     }
     /// Nobody reads any more; changes that were not read of are the caller's to drop.
-    pub(super) fn close(&mut self) -> VecDeque<News<C>> {
+    pub(super) fn close(&mut self) -> Vec<News<C>> {
         self.is_closed = true;
         core::mem::take(&mut self.news)
     }
