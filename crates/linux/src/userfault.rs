@@ -264,8 +264,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         };
         let is_watched = asked.mode & u64::from(UFFDIO_COPY_MODE_WP) != 0;
         let mut page = Box::new([[0; PAGE as usize]]);
-        let done = self.fill(start, end, is_watched, |process, at| {
-            if let Some(order) = process.vma(at).and_then(|vma| vma.flags.huge_order()) {
+        let done = self.fill(start, end, is_watched, |process, vma, at| {
+            if let Some(order) = vma.flags.huge_order() {
                 let from = source + (at - start);
                 let mut contents = Read { from, read: &mut read, page: &mut page[0], why: None };
                 let filled = process.mm.fill_huge(process.space, Va::new(at), &mut contents);
@@ -293,12 +293,12 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             Ok(_) => return Answer::of(Err(Errno::INVAL)),
             Err(why) => return Answer::of(Err(why)),
         };
-        let done = self.fill(start, end, false, |process, at| {
-            if process.vma(at).is_some_and(|vma| vma.is_huge()) {
+        let done = self.fill(start, end, false, |process, vma, at| {
+            if vma.is_huge() {
                 return Err(Errno::INVAL); // they have no zeros of their own
             }
             // Of a file each page is made; elsewhere a guard is in the way.
-            let is_files = process.vma(at).is_some_and(|vma| vma.is_of_file() && vma.is_shared());
+            let is_files = vma.is_of_file() && vma.is_shared();
             let pages = if is_files { 1 } else { (end - at) / PAGE };
             if is_files {
                 process.fill_guard(at)?;
@@ -326,20 +326,20 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(())
     }
     /// Fills missing pages of one vma, from `start` on: `step` does some, and says how many bytes.
+    /// It gets the vma as it was found: its tag may be another by then.
     /// Gives how many bytes were done, or why none was.
     fn fill(
         &mut self,
         start: u64,
         end: u64,
         is_watched: bool,
-        mut step: impl FnMut(&mut Self, u64) -> Result<u64, Errno>,
+        mut step: impl FnMut(&mut Self, &Vma, u64) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
         let vma = self.vma(start).ok_or(Errno(errno::ENOENT))?;
-        let is_huge = vma.is_huge();
         // Linux does before it looks any further. To it a mapping that can never be written is not
         // shared here: a fork copies what is mapped there.
         match vma.is_shared() {
-            false if is_huge => {} // it never becomes one with a neighbour
+            false if vma.is_huge() => {} // it never becomes one with a neighbour
             false => self.adopt(vma.start())?,
             true if !vma.flags.ceiling().has(Flags::WRITE) && self.is_of_segment(&vma) => {
                 let marks = vma.tag.marks.with(Marks::GUARDED);
@@ -356,7 +356,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         self.size.note_resident(self.resident());
         let mut at = start;
         while at < end {
-            match step(self, at) {
+            match step(self, &vma, at) {
                 Ok(bytes) => at += bytes,
                 Err(why) if at == start => return Err(why),
                 Err(_) => break,

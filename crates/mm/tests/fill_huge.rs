@@ -81,6 +81,16 @@ fn arm<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, nth: u64, count: u64) {
     mm.advise(id, places(nth, count), Advice::UserfaultArm).unwrap();
 }
 
+/// A missing page that is armed, private or of an object; how many are reserved for it and others.
+fn armed<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, of_object: bool) -> u64 {
+    match of_object {
+        false => map(mm, id, 600, 1, HUGE),
+        true => map_object(mm, id, 600, object(mm), SHARED),
+    }
+    arm(mm, id, 600, 1);
+    mm.pool(SIZE).unwrap().resv_hugepages
+}
+
 /// Reserved and not, dropped and filled again, moved and forked: the handler knows of one space and
 /// of one place.
 fn life<P: Paging>(format: Format, replace: Option<Replace>) {
@@ -255,11 +265,7 @@ fn a_huge_fill_without_memory_looks_once_more() {
         for k in 1.. {
             let sim = sim_by(Format::X86_64(X86Levels::Four), None);
             let (mm, id) = filled::<X86_64<4>>(&sim, 3);
-            match of_object {
-                false => map(&mm, id, 600, 1, HUGE),
-                true => map_object(&mm, id, 600, object(&mm), SHARED),
-            }
-            arm(&mm, id, 600, 1);
+            armed(&mm, id, of_object);
             sim.fault_plan().set(Failing::Kth(k));
             let done = fill(&mm, id, 600);
             let refused = sim.fault_plan().refused();
@@ -321,17 +327,7 @@ fn a_huge_fill_that_gets_no_memory_leaves_no_trace() {
         for k in 1.. {
             let sim = sim_by(Format::X86_64(X86Levels::Four), None);
             let (mm, id) = filled::<X86_64<4>>(&sim, 3);
-            let reserved = match of_object {
-                false => {
-                    map(&mm, id, 600, 1, HUGE);
-                    1
-                }
-                true => {
-                    map_object(&mm, id, 600, object(&mm), SHARED);
-                    3
-                }
-            };
-            arm(&mm, id, 600, 1);
+            let reserved = armed(&mm, id, of_object);
             sim.fault_plan().set(Failing::From(k));
             let done = fill(&mm, id, 600);
             sim.fault_plan().set(Failing::Nothing);

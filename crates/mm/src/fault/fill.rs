@@ -84,6 +84,8 @@ pub(crate) enum Filling<'c> {
     Copy(&'c [u8; FRAME_BYTES as usize]),
     Watched(&'c [u8; FRAME_BYTES as usize]),
     Zeros,
+    /// A huge page of a pool, with contents that the face writes (L5).
+    Huge,
 }
 
 impl Filling<'_> {
@@ -91,14 +93,19 @@ impl Filling<'_> {
     pub(super) fn is_watched(&self) -> bool {
         matches!(self, Filling::Watched(_))
     }
-    /// Whether the handler may fill missing pages of an area with it.
-    pub(crate) fn suits(&self, area: &Area) -> bool {
+    /// Whether the handler may fill the missing page at an address of an area with it.
+    pub(crate) fn suits(&self, area: &Area, va: Va) -> bool {
         let armed = match self {
             Filling::Copy(_) | Filling::Zeros => Flags::ARMED,
             Filling::Watched(_) => Flags::USERFAULT_WRITE,
+            Filling::Huge => Flags::USERFAULT,
         };
-        let is_small = !area.flags.has(Flags::KERNEL) && area.flags.huge_order().is_none();
-        is_small && area.flags.and(armed) != Flags::NONE
+        let is_whole = match (self, area.flags.huge_order()) {
+            (Filling::Huge, Some(order)) => va.is_aligned(order.bytes()),
+            (Filling::Huge, None) | (_, Some(_)) => false,
+            (_, None) => true,
+        };
+        is_whole && !area.flags.has(Flags::KERNEL) && area.flags.and(armed) != Flags::NONE
     }
 }
 
@@ -173,60 +180,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// [`Outcome::Spurious`], and an area that is not to be filled is none. `came` says that the
     /// page is in the area's object already, by this fill. The caller is in a reader's section.
     pub(crate) fn fill(&self, with: Filling<'_>, came: bool) -> Result<Outcome, Need> {
-        let is_object = self.space.is_object();
-        let suits = |area: &Area| is_object || with.suits(area);
-        self.fill_where(&suits, &|area, found| {
-            let is_vacant = is_vacant(found, SoftKind::Marker);
-            match (found.entry, with) {
-                (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
-                _ if is_vacant && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
-                    self.fill_shared(area, found, with, came)
-                }
-                (Entry::None, Filling::Zeros) if area.flags.has(Flags::OBJECT) => {
-                    self.zero_alone(area, found)
-                }
-                // The pages of an object are its own.
-                (Entry::None, Filling::Zeros) if !is_object => self.zero(area, found),
-                (Entry::Soft(_), Filling::Zeros) => Step::Done(Outcome::Spurious), // L1
-                _ if is_vacant => self.put(area, found, with),
-                (Entry::Table(_), _) => Step::Again,
-                _ => Step::Done(Outcome::Spurious),
-            }
-        })
-    }
-    /// The same of a huge page of a pool, with contents that the face writes (L5).
-    pub(crate) fn fill_huge(&self, came: bool) -> Result<Outcome, Need> {
-        let is_object = self.space.is_object();
-        let suits = |area: &Area| {
-            let begins = |order: Order| self.va.is_aligned(order.bytes());
-            let is_whole = area.flags.huge_order().is_some_and(begins);
-            is_whole && (is_object || area.flags.has(Flags::USERFAULT))
-        };
-        self.fill_where(&suits, &|area, found| {
-            let order = area.flags.huge_order().expect("it was asked for");
-            match found.entry {
-                _ if found.level < level_of(order) => Step::Need(Need::Clear(self.va, order)),
-                _ if is_lost(found.word) => Step::Done(Outcome::NoHugePage(order)),
-                Entry::Soft(soft) if soft.is_waited_for() => Step::Need(Need::Wait),
-                Entry::Table(_) => Step::Again,
-                _ if !is_vacant(found, SoftKind::Other) => Step::Done(Outcome::Spurious),
-                _ if area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
-                    self.fill_huge_shared(area, order, found, came)
-                }
-                _ => {
-                    let is_reserved = found.word == 0 && area.flags.reserved().is_some();
-                    let ground = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
-                    self.publish_huge(area, found, ground, Filled::Contents)
-                }
-            }
-        })
-    }
-    /// Fills by such steps in an area that suits, until one is the last.
-    fn fill_where(
-        &self,
-        suits: &dyn Fn(&Area) -> bool,
-        step: &dyn Fn(&Area, &Found) -> Step,
-    ) -> Result<Outcome, Need> {
+        // In an object nobody asks whether it is armed.
+        let suits = |area: &Area| self.space.is_object() || with.suits(area, self.va);
         loop {
             let Some(area) = self.view.area(self.va).filter(suits) else {
                 return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
@@ -234,11 +189,51 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             if self.is_beyond(&area) {
                 return Ok(Outcome::Refused(Refusal::Beyond(self.va)));
             }
-            match step(&area, &self.view.walk(self.va)) {
+            let found = self.view.walk(self.va);
+            let step = match area.flags.huge_order() {
+                Some(order) => self.fill_huge(&area, order, &found, came),
+                None => self.fill_small(&area, &found, with, came),
+            };
+            match step {
                 Step::Done(outcome) => return Ok(outcome),
                 Step::Need(need) => return Err(need),
                 Step::Again if self.view.is_pending() => return Err(Need::Wait),
                 Step::Again => self.stock.machine.relax(),
+            }
+        }
+    }
+    fn fill_small(&self, area: &Area, found: &Found, with: Filling<'_>, came: bool) -> Step {
+        let is_vacant = is_vacant(found, SoftKind::Marker);
+        match (found.entry, with) {
+            (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
+            _ if is_vacant && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
+                self.fill_shared(area, found, with, came)
+            }
+            (Entry::None, Filling::Zeros) if area.flags.has(Flags::OBJECT) => {
+                self.zero_alone(area, found)
+            }
+            // The pages of an object are its own.
+            (Entry::None, Filling::Zeros) if !self.space.is_object() => self.zero(area, found),
+            (Entry::Soft(_), Filling::Zeros) => Step::Done(Outcome::Spurious), // L1
+            _ if is_vacant => self.put(area, found, with),
+            (Entry::Table(_), _) => Step::Again,
+            _ => Step::Done(Outcome::Spurious),
+        }
+    }
+    fn fill_huge(&self, area: &Area, order: Order, found: &Found, came: bool) -> Step {
+        match found.entry {
+            _ if found.level < level_of(order) => Step::Need(Need::Clear(self.va, order)),
+            _ if is_lost(found.word) => Step::Done(Outcome::NoHugePage(order)),
+            Entry::Soft(soft) if soft.is_waited_for() => Step::Need(Need::Wait),
+            Entry::Table(_) => Step::Again,
+            _ if !is_vacant(found, SoftKind::Other) => Step::Done(Outcome::Spurious),
+            _ if area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
+                self.fill_huge_shared(area, order, found, came)
+            }
+            _ => {
+                let is_reserved = found.word == 0 && area.flags.reserved().is_some();
+                let ground = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
+                self.publish_huge(area, found, ground, Filled::Contents)
             }
         }
     }
@@ -265,6 +260,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
             }
             Filling::Zeros => self.stock.clear(&claim),
+            Filling::Huge => unreachable!("it is published as a huge page"),
         }
         let origin = self.space.member.origin(self.va, area.offset(self.stock));
         let head = self.stock.enlist(claim, 1, origin);

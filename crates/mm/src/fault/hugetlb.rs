@@ -35,7 +35,8 @@ use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, VaRange};
 
-/// What a huge page becomes, piece by piece.
+/// What a huge page becomes, piece by piece. It calls nothing of the manager: the fill counts as at
+/// work meanwhile, and a fault that is refused memory waits for it (fault::E7).
 pub trait HugeContents {
     /// The 4 KiB that lie so far behind its beginning; a fill that meets others may ask for them
     /// again. `None` ends the fill ([`FillError::NoContents`](super::FillError)).
