@@ -20,13 +20,14 @@
 
 use crate::config::{Geometry, Shape};
 use crate::format::{Half, Rights, level_shift};
+use core::hash::{Hash, Hasher};
 use core::ops::Bound;
 use foliant_machine::{Invalidation, Item, Reach, Scope, Tables};
 use foliant_units::{Pa, Va};
 use std::collections::BTreeMap;
 
 /// A cached translation, or a cached pointer to a table.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cached {
     /// The first address that it covers.
     pub va: Va,
@@ -48,6 +49,19 @@ pub struct Cached {
     /// root only.
     pub tag: Pa,
     pub(crate) half: Half,
+}
+
+impl Hash for Cached {
+    /// Most events of a log name one, and most of it are small fields: they are hashed as one word.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for word in [self.va.get(), self.base.get(), self.word.get(), self.tag.get()] {
+            state.write_u64(word);
+        }
+        let flags = [self.table, self.dirty, self.half == Half::Kernel];
+        let flags =
+            flags.into_iter().fold(self.rights.bits(), |bits, flag| bits << 1 | u64::from(flag));
+        state.write_u64(flags << 16 | u64::from(self.level) << 8 | u64::from(self.shift));
+    }
 }
 
 impl Cached {

@@ -23,7 +23,7 @@ use crate::config::Format;
 use foliant_units::Pa;
 
 /// What a leaf, or the path down to it, allows.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rights {
     /// Loads.
     pub read: bool,
@@ -40,6 +40,11 @@ pub struct Rights {
 }
 
 impl Rights {
+    /// A bit for each.
+    pub(crate) fn bits(self) -> u64 {
+        let all = [self.read, self.write, self.exec, self.kernel_exec, self.user, self.global];
+        all.into_iter().fold(0, |bits, right| bits << 1 | u64::from(right))
+    }
     /// What a root allows: everything, but it makes nothing global.
     pub(crate) const ALL: Rights = Rights {
         read: true,

@@ -32,6 +32,13 @@ pub struct Audit {
     pub records: Pages,
 }
 
+impl Audit {
+    fn count(&mut self, tables: u64, records: u64) {
+        self.tables = Pages::new(self.tables.get() + tables);
+        self.records = Pages::new(self.records.get() + records);
+    }
+}
+
 /// The first disagreement that a recount found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuditError {
@@ -315,7 +322,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// All spaces, those of objects as well.
     fn found(&self) -> impl Iterator<Item = SpaceId> {
         let found = |frame| SpaceId::found(&self.stock, frame);
-        self.ranges().flat_map(|range| range.iter()).filter_map(found)
+        self.stock.described().filter_map(found)
     }
     /// Recounts everything. `spaces` names all living spaces, and nobody is at work.
     pub fn audit(&self, spaces: &[SpaceId]) -> Result<Audit, AuditError> {
@@ -332,15 +339,19 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             entries += pages;
             self.count_records(id, Pages::new(pages - pooled), leaves)?;
             self.count_attachments(id)?;
+            if id.is_object() {
+                self.count_own(id, &mut audit);
+            }
         }
-        self.count_own(spaces, &mut audit);
+        self.count_kernel(&mut audit);
+        self.count_spaces(spaces, &mut audit);
         audit.mapped = Pages::new(entries);
         let kernel = self.vmap().audit();
         if !kernel.agrees() {
             return Err(AuditError::Vmap(kernel));
         }
         audit.kernel = Pages::new(kernel.pages);
-        audit.records = Pages::new(audit.records.get() + kernel.frames.unwrap_or_default());
+        audit.count(0, kernel.frames.unwrap_or_default());
         let entries = entries + kernel.entries;
         let references = self.count_folios(&mut audit)?;
         if references != entries {
@@ -407,34 +418,32 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         Err(AuditError::Attachments { space: id, kept, counted: space.attachments_counted() })
     }
 
-    /// Counts tables and records, but for those of kernel ranges.
-    fn count_own(&self, spaces: &[SpaceId], audit: &mut Audit) {
-        let kernel = self.own.map(|range| self.stock.kernel.count(range).get());
-        let mut tables = 1 + kernel.iter().sum::<u64>();
-        let mut records = self.homes.load(Ordering::Relaxed)
-            + self.memmap().census().frames.get()
-            + self.stock.loan_pages();
+    /// Counts the kernel's tables and records, but for those of its ranges.
+    fn count_kernel(&self, audit: &mut Audit) {
+        let tables = self.own.map(|range| self.stock.kernel.count(range).get());
+        let records = self.homes.load(Ordering::Relaxed) + self.stock.loan_pages();
+        let described = self.memmap().census().frames.get();
+        audit.count(1 + tables.iter().sum::<u64>(), records + described);
+    }
+
+    /// Counts the tables and records of a space, and says what its fork tree's record is.
+    fn count_own(&self, id: SpaceId, audit: &mut Audit) -> Option<Frame> {
+        let own = id.pin(&self.stock)?.recount_own(&self.stock);
+        audit.count(own.tables.get(), own.records.get());
+        own.tree
+    }
+
+    /// Counts tables and records of spaces that are no object's.
+    fn count_spaces(&self, spaces: &[SpaceId], audit: &mut Audit) {
         let tree = |id: &SpaceId| id.pin(&self.stock)?.recount_own(&self.stock).tree;
         for (nth, id) in spaces.iter().enumerate() {
-            let Some(space) = id.pin(&self.stock) else { continue };
-            let own = space.recount_own(&self.stock);
-            tables += own.tables.get();
-            records += own.records.get();
+            let Some(home) = self.count_own(*id, audit) else { continue };
             // The record of a founder that ended belongs to the spaces that are left of its fork
             // tree. It is counted with the first of them.
-            let is_counted = |home| {
-                spaces.iter().any(|id| id.frame() == home)
-                    || spaces[..nth].iter().any(|id| tree(id) == Some(home))
-            };
-            records += own.tree.map_or(0, |home| u64::from(!is_counted(home)));
+            let is_counted = spaces.iter().any(|id| id.frame() == home)
+                || spaces[..nth].iter().any(|id| tree(id) == Some(home));
+            audit.count(0, u64::from(!is_counted));
         }
-        for object in self.object_spaces().filter_map(|id| id.pin(&self.stock)) {
-            let own = object.recount_own(&self.stock);
-            tables += own.tables.get();
-            records += own.records.get();
-        }
-        audit.tables = Pages::new(tables);
-        audit.records = Pages::new(records);
     }
 
     /// Counts what the entries of a space name.
@@ -560,7 +569,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let mut references = 0;
         let mut huge = [[0u64; 2]; 2];
         let (mut kernel, mut deferred, mut idle) = (0, 0, 0);
-        for frame in self.ranges().flat_map(|range| range.iter()) {
+        for frame in self.stock.described() {
             let identity = self.stock.identity(frame);
             if identity.kind() == Kind::Huge {
                 let used = self.stock.references(frame);

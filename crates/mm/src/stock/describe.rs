@@ -207,6 +207,22 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.stretches.get(Block::of(frame)) == Stretch::Ready
     }
 
+    /// All frames that have descriptors, which are few where memory is large and little of it was
+    /// used.
+    #[cfg(feature = "verify")]
+    pub(crate) fn described(&self) -> impl Iterator<Item = Frame> {
+        let within = |range: FrameRange| {
+            let (start, end) = (range.start().get(), range.end().get());
+            let blocks = Block::of(range.start()).0..=Block::of(Frame::new(end - 1)).0;
+            let there = blocks.map(Block).filter(|b| self.is_described(b.first()));
+            there.flat_map(move |Block(n)| {
+                let all = FrameRange::block(Block(n).first(), Order::SIZE_2M);
+                (all.start().get().max(start)..all.end().get().min(end)).map(Frame::new)
+            })
+        };
+        self.folios.ranges().flat_map(within)
+    }
+
     /// What the frame is; frames without descriptors are plain. The caller owns the frame or is in
     /// a reader's section. A frame whose descriptors are being moved is nobody's but the mover's,
     /// and plain to others.
