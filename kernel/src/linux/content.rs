@@ -40,16 +40,14 @@ pub(super) enum Content {
     Due(Arc<dyn Fills>),
 }
 
+/// A piece of a text, and the key of the next one.
+pub(super) type Piece = (Vec<u8>, Option<u64>);
+
 /// A text that is made when it is read.
 pub(super) trait Text: Send + Sync {
-    /// What it shows now.
-    fn read(&self) -> Result<Vec<u8>, Errno>;
-    /// A piece of what it shows now, and the key of the next one; the first one's key is 0. A text
-    /// that may be long is made as far as it is read.
-    fn piece(&self, key: u64) -> Result<(Vec<u8>, Option<u64>), Errno> {
-        debug_assert_eq!(key, 0, "it has one piece");
-        Ok((self.read()?, None))
-    }
+    /// A piece of what it shows now; the first one's key is 0. Most texts have one piece; one that
+    /// may be long is made as far as it is read.
+    fn piece(&self, key: u64) -> Result<Piece, Errno>;
     /// Takes what a program writes to it.
     fn write(&self, bytes: &[u8]) -> Result<(), Errno>;
 }

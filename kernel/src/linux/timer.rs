@@ -48,12 +48,16 @@ pub(super) enum Clock {
 }
 
 impl Clock {
-    /// What time it is, as a timer keeps it.
-    pub(super) fn now(&self) -> u64 {
+    /// What time it is, as a timer keeps it; none where what it was spent by is gone.
+    fn read(&self) -> Option<u64> {
         match self {
-            Clock::Calendar | Clock::Uptime => clock::uptime(),
-            Clock::Spent(by) => by.spent().unwrap_or(0),
+            Clock::Calendar | Clock::Uptime => Some(clock::uptime()),
+            Clock::Spent(by) => by.spent(),
         }
+    }
+    /// The same, and 0 for what is gone.
+    pub(super) fn now(&self) -> u64 {
+        self.read().unwrap_or(0)
     }
 }
 
@@ -121,14 +125,12 @@ impl Timer {
 impl Alarm for Timer {
     fn ring(self: Arc<Timer>) {
         let times = {
-            let now = self.clock.now();
+            let Some(now) = self.clock.read() else { return };
             let mut state = self.state.lock();
             let Setting { next: Some(next), period } = state.setting else { return };
             if next > now {
                 // It may be one of before a change (M1).
-                if let Clock::Spent(by) = &self.clock
-                    && by.spent().is_some()
-                {
+                if matches!(self.clock, Clock::Spent(_)) {
                     state.listed.take().into_iter().for_each(sched::put_off);
                     self.list(&mut state, next, now);
                 }

@@ -1,6 +1,6 @@
 //! Texts about the machine: what it has, and what was done on it.
 
-use super::super::content::{Content, Text};
+use super::super::content::{Content, Piece, Text};
 use super::super::process;
 use super::super::segments;
 use super::super::{clock, mounts, world};
@@ -94,8 +94,9 @@ fn listed() -> Listed {
     listed
 }
 
-impl Text for About {
-    fn read(&self) -> Result<Vec<u8>, Errno> {
+impl About {
+    /// What it shows now.
+    fn text(&self) -> Result<Vec<u8>, Errno> {
         let mm = manager();
         written(|out| match self {
             About::Buddyinfo => meminfo::buddyinfo(mm, out),
@@ -141,6 +142,12 @@ impl Text for About {
             About::Vmstat => meminfo::vmstat(mm, &listed(), out),
             About::Zoneinfo => zones::zoneinfo(mm, &listed(), out),
         })
+    }
+}
+
+impl Text for About {
+    fn piece(&self, _: u64) -> Result<Piece, Errno> {
+        Ok((self.text()?, None))
     }
     fn write(&self, _: &[u8]) -> Result<(), Errno> {
         Err(Errno(EACCES))

@@ -3,7 +3,7 @@
 //!
 //! **Locking**: a lock for the switches of files in memory.
 
-use super::super::content::{Content, Positioned, Text};
+use super::super::content::{Content, Piece, Positioned, Text};
 use super::super::names::{self, make};
 use super::super::{khugepaged, process, world};
 use super::{BOTH, READ, WRITTEN, put, taken};
@@ -61,8 +61,9 @@ pub(super) fn make_all() -> Result<(), Refused> {
     Ok(())
 }
 
-impl Text for Switch {
-    fn read(&self) -> Result<Vec<u8>, Errno> {
+impl Switch {
+    /// What it shows now.
+    fn text(&self) -> Result<Vec<u8>, Errno> {
         let text = match self {
             Switch::Sys(path) => sys::read(manager(), path),
             Switch::Shmem(path) => shmem().lock().read(path),
@@ -71,6 +72,12 @@ impl Text for Switch {
             Switch::Split => Err(Errno(EACCES)),
         };
         text.map(String::into_bytes)
+    }
+}
+
+impl Text for Switch {
+    fn piece(&self, _: u64) -> Result<Piece, Errno> {
+        Ok((self.text()?, None))
     }
     fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
         let text = taken(bytes)?;

@@ -10,7 +10,7 @@
 //! **Invariants**
 //! - Q1. A file of a process holds no process: what is read when it has ended is ESRCH.
 
-use super::super::content::{Content, Fills, Link, Positioned, Text};
+use super::super::content::{Content, Fills, Link, Piece, Positioned, Text};
 use super::super::names::{self, make};
 use super::super::pieces::PIECE;
 use super::super::process::{Held, Member, Process};
@@ -225,14 +225,13 @@ fn ended_by_zeros(texts: &[Vec<u8>]) -> Vec<u8> {
 }
 
 impl Text for About {
-    fn read(&self) -> Result<Vec<u8>, Errno> {
+    fn piece(&self, key: u64) -> Result<Piece, Errno> {
         let process = self.process.upgrade().ok_or(Errno(ESRCH))?;
         let image = || process.image.lock().clone();
         let about = |write: fn(&super::super::Memory, &mut String) -> fmt::Result| {
-            let memory = process.memory().ok_or(Errno(ESRCH))?;
-            memory.with(|memory| written(|out| write(memory, out)))
+            memory(&self.process)?.with(|memory| written(|out| write(memory, out)))
         };
-        match self.own {
+        let whole = match self.own {
             Own::Auxv => {
                 let words = image().auxiliary;
                 Ok(words.iter().flatten().flat_map(|word| word.to_le_bytes()).collect())
@@ -242,7 +241,9 @@ impl Text for About {
             Own::Comm => Ok([&image().name[..], b"\n"].concat()),
             Own::Environ => Ok(ended_by_zeros(&image().environment)),
             Own::Limits => written(|out| limits::show(&process.limits.all(), out)),
-            Own::Maps => about(|memory, out| memory.maps(out)),
+            Own::Maps => {
+                return self.rows(key, |memory, from, out| memory.maps_row(from, out));
+            }
             Own::Mountinfo => written(mounts::show_more),
             Own::Mounts => written(mounts::show),
             Own::OomScoreAdj => {
@@ -251,7 +252,9 @@ impl Text for About {
             Own::Personality => {
                 written(|out| writeln!(out, "{:08x}", process.personality.load(Ordering::Relaxed)))
             }
-            Own::Smaps => about(|memory, out| memory.smaps(out)),
+            Own::Smaps => {
+                return self.rows(key, |memory, from, out| memory.smaps_row(from, out));
+            }
             Own::SmapsRollup => about(|memory, out| memory.smaps_rollup(out)),
             Own::Statm => about(|memory, out| memory.statm(out)),
             Own::Stat => self.stat(&process),
@@ -261,14 +264,8 @@ impl Text for About {
                 text.extend(self.status_behind(&process)?);
                 Ok(text)
             }
-        }
-    }
-    fn piece(&self, key: u64) -> Result<(Vec<u8>, Option<u64>), Errno> {
-        match self.own {
-            Own::Maps => self.rows(key, |memory, from, out| memory.maps_row(from, out)),
-            Own::Smaps => self.rows(key, |memory, from, out| memory.smaps_row(from, out)),
-            _ => Ok((self.read()?, None)),
-        }
+        };
+        Ok((whole?, None))
     }
     fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
         let process = self.process.upgrade().ok_or(Errno(ESRCH))?;

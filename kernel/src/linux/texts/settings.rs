@@ -1,7 +1,7 @@
 //! `/proc/sys/kernel` and `/proc/sys/fs`: numbers and names that programs look up, and a few that
 //! they set.
 
-use super::super::content::Text;
+use super::super::content::{Piece, Text};
 use super::super::{random, segments, trivia};
 use super::{BOTH, READ, RELEASE, put, taken, written};
 use alloc::format;
@@ -56,8 +56,9 @@ pub(super) fn make_all() -> Result<(), Refused> {
     put("proc/sys/kernel/domainname", BOTH, Setting::Domainname)
 }
 
-impl Text for Setting {
-    fn read(&self) -> Result<Vec<u8>, Errno> {
+impl Setting {
+    /// What it shows now.
+    fn text(&self) -> Result<Vec<u8>, Errno> {
         match self {
             Setting::Constant(text) => written(|out| writeln!(out, "{text}")),
             Setting::Hostname => Ok([&trivia::HOST.lock()[..], b"\n"].concat()),
@@ -78,6 +79,12 @@ impl Text for Setting {
                 })
             }
         }
+    }
+}
+
+impl Text for Setting {
+    fn piece(&self, _: u64) -> Result<Piece, Errno> {
+        Ok((self.text()?, None))
     }
     fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
