@@ -297,6 +297,11 @@ fn a_program_answers_for_huge_pages() {
 }
 
 #[test]
+fn a_program_is_told_of_writes_to_huge_pages() {
+    as_on_linux("huge_watches", include_str!("huge_watches.txt"));
+}
+
+#[test]
 fn whoever_answers_for_memory_is_told_of_its_changes() {
     as_on_linux("fault_changes", include_str!("fault_changes.txt"));
 }

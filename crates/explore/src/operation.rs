@@ -258,6 +258,8 @@ operations! {
     MoveHugeOver,
     /// A huge page of a pool is dropped, and the program fills it.
     HandleHuge,
+    /// Writes to huge pages of a pool, there or missing, are told for a while.
+    WatchHuge,
     /// A program wants the only huge page that is left, without a reservation, and goes on.
     FillHuge,
     /// The same where no page is left and one may be made.
@@ -293,6 +295,8 @@ operations! {
     PopulatePooled,
     /// A handler fills a huge page that an object has not.
     HandlePooled,
+    /// Writes to an object's huge page are told for a while.
+    WatchPooled,
     /// A fault that writes to a page of an object that is shared.
     WriteObject,
     /// The same where the object has no page.
@@ -421,6 +425,7 @@ impl Operation {
                 | Op::ReservePooled
                 | Op::PopulatePooled
                 | Op::HandlePooled
+                | Op::WatchPooled
         )
     }
     /// Whether it works on kernel memory that the scene has taken.
@@ -463,6 +468,7 @@ impl Operation {
                 | Op::MoveHuge
                 | Op::MoveHugeOver
                 | Op::HandleHuge
+                | Op::WatchHuge
                 | Op::MoveOver
                 | Op::Dissolve
         ) || self.needs_last_huge()
@@ -615,14 +621,7 @@ impl<P: Paging> Scene<P> {
                 engine::border();
                 advise(range(BASE, 2 * PAGE), Advice::UserfaultDisarm);
             }
-            Op::Watch => {
-                let part = range(BASE, 4 * PAGE);
-                advise(part, Advice::UserfaultWriteArm);
-                engine::border();
-                any(mm.watch(id, part, Watch::All));
-                engine::border();
-                advise(part, Advice::UserfaultWriteDisarm);
-            }
+            Op::Watch => self.watch(range(BASE, 4 * PAGE)),
             Op::Unmap => any(mm.unmap(id, whole)),
             Op::UnmapDropped => {
                 advise(whole, Advice::DontNeed);
@@ -841,6 +840,8 @@ impl<P: Paging> Scene<P> {
                 engine::border();
                 self.handle_huge(part);
             }
+            Op::WatchHuge => self.watch(range(HUGE, 4 * MB)),
+            Op::WatchPooled => self.watch(range(POOLED.get(), 2 * MB)),
             Op::HandlePooled => self.handle_huge(range(POOLED.get(), 2 * MB)),
             Op::Dissolve => {
                 let free = self.huge.get();
@@ -908,12 +909,7 @@ impl<P: Paging> Scene<P> {
                 advise(part, Advice::UserfaultDisarm);
             }
             Op::WatchObject => {
-                let part = range(of(ground::Place::Shared, 0).get(), 4 * PAGE);
-                advise(part, Advice::UserfaultWriteArm);
-                engine::border();
-                any(mm.watch(id, part, Watch::All));
-                engine::border();
-                advise(part, Advice::UserfaultWriteDisarm);
+                self.watch(range(of(ground::Place::Shared, 0).get(), 4 * PAGE));
             }
             Op::ShrinkObject => any(mm.resize_object(self.object(), Pages::new(10))),
             Op::RegrowObject => {
@@ -1068,6 +1064,15 @@ impl<P: Paging> Scene<P> {
         }
     }
     /// A program fills a huge page that is missing, as whoever is told of it.
+    /// Has writes to a range told for a while.
+    fn watch(&self, part: VaRange) {
+        let arm = |advice| any(self.mm.advise(self.id, part, advice));
+        arm(Advice::UserfaultWriteArm);
+        engine::border();
+        any(self.mm.watch(self.id, part, Watch::All));
+        engine::border();
+        arm(Advice::UserfaultWriteDisarm);
+    }
     fn handle_huge(&self, part: VaRange) {
         let contents: &[[u8; PAGE as usize]] = &[[7; PAGE as usize]; 512];
         let arm = |advice| any(self.mm.advise(self.id, part, advice));

@@ -134,7 +134,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let Some((pa, attrs)) = leaf else {
             let word = match found.entry {
                 Entry::Soft(soft) if soft.kind == SoftKind::Guard => SWAPPED | GUARD,
-                Entry::Soft(soft) if soft.kind == SoftKind::Marker => SWAPPED | WRITE_PROTECTED,
+                // Linux does not say of huge pages of a pool that they are elsewhere.
+                Entry::Soft(soft) if soft.kind == SoftKind::Marker => match found.level {
+                    Level::BASE => SWAPPED | WRITE_PROTECTED,
+                    _ => WRITE_PROTECTED,
+                },
                 _ => 0,
             };
             return (word, None);

@@ -18,9 +18,8 @@
 //!   does where the handler is not told of these (`changes`).
 //! - D3. Who may go on is told behind what they wait for.
 //!
-//! **Not here**: writes to huge pages of a pool, and faults of
-//! pages that a file has (`MINOR`); whether the caller is privileged; that faults of the kernel's
-//! own are not told to a descriptor for user mode only.
+//! **Not here**: faults of pages that a file has (`MINOR`); whether the caller is privileged; that
+//! faults of the kernel's own are not told to a descriptor for user mode only.
 
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, range};
@@ -40,10 +39,10 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE,
     UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MISSING_HUGETLBFS,
     UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS,
-    UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE,
-    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
-    UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_copy, uffdio_range, uffdio_register,
-    uffdio_writeprotect, uffdio_zeropage,
+    UFFD_FEATURE_WP_HUGETLBFS_SHMEM, UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY,
+    UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING,
+    UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_copy, uffdio_range,
+    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 
 /// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
@@ -94,7 +93,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// `UFFDIO_API`: which features there are, and which the program wants, once.
     pub fn uffdio_api(&self, fd: &mut Userfaultfd, api: &mut uffdio_api) -> Result<u64, Errno> {
         let watches = P::KEEPS.has(Attrs::UFFD_WP);
-        let writes = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_UNPOPULATED;
+        let writes = UFFD_FEATURE_PAGEFAULT_FLAG_WP
+            | UFFD_FEATURE_WP_UNPOPULATED
+            | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
         let missing = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MISSING_HUGETLBFS;
         let events = UFFD_FEATURE_EVENT_FORK
             | UFFD_FEATURE_EVENT_REMAP
@@ -136,7 +137,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let armed = modes.iter().filter(|(mode, _)| has(*mode));
         let armed = armed.fold(Flags::NONE, |all, (_, flag)| all.with(*flag));
         let (start, end) = self.checked(&asked.range)?;
-        let has_huge = self.may_register((start, end), armed, handler)?;
+        let has_huge = self.may_register((start, end), handler)?;
         self.handler = Some(handler);
         self.each_part(start, end, |process, vma, part| match vma.flags.has(armed) {
             true => Ok(()), // it is armed for this already, and perhaps for more
@@ -150,16 +151,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
     /// Whether a descriptor may arm the vmas of a range, of which there is one at least; says
     /// whether one has huge pages of a pool.
-    fn may_register(
-        &self,
-        (start, end): (u64, u64),
-        armed: Flags,
-        handler: Handler,
-    ) -> Result<bool, Errno> {
+    fn may_register(&self, (start, end): (u64, u64), handler: Handler) -> Result<bool, Errno> {
         let (mut found, mut has_huge) = (false, false);
         for vma in self.vmas_in(start, end) {
-            let watches_huge = vma.is_huge() && armed.has(Flags::USERFAULT_WRITE);
-            if !self.can_be_armed(&vma) || watches_huge {
+            if !self.can_be_armed(&vma) {
                 return Err(Errno::INVAL);
             }
             if start > vma.start() && !start.is_multiple_of(vma.page_bytes()) {
@@ -267,7 +262,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let done = self.fill(start, end, is_watched, |process, vma, at| {
             if let Some(order) = vma.flags.huge_order() {
                 let from = source + (at - start);
-                let mut contents = Read { from, read: &mut read, page: &mut page[0], why: None };
+                let (read, page) = (&mut read, &mut page[0]);
+                let mut contents = Read { from, read, page, is_watched, why: None };
                 let filled = process.mm.fill_huge(process.space, Va::new(at), &mut contents);
                 let why = contents.why;
                 return match filled {
@@ -387,7 +383,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             true => Watch::Present,
             false => Watch::Nothing,
         };
-        // A page of a file may leave and come back, so what is missing is watched too.
+        // A page of a file may leave and come back, so what is missing is watched too; with huge
+        // pages Linux does so everywhere.
         let of_file = if is_watch { Watch::All } else { Watch::Nothing };
         let none = Errno(errno::ENOENT);
         if self.vmas_in(start, end).next().is_none() {
@@ -395,7 +392,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         }
         self.each_part(start, end, |process, vma, part| {
             match vma.flags.has(Flags::USERFAULT_WRITE) {
-                true if vma.is_of_file() => Ok(process.mm.watch(process.space, part, of_file)?),
+                true if vma.is_cut_by(part.start().get(), part.end().get()) => Err(Errno::INVAL),
+                true if vma.is_of_file() || vma.is_huge() => {
+                    Ok(process.mm.watch(process.space, part, of_file)?)
+                }
                 true => Ok(process.mm.watch(process.space, part, watch)?),
                 false => Err(none),
             }
@@ -433,6 +433,7 @@ struct Read<'r, R> {
     from: u64,
     read: &'r mut R,
     page: &'r mut [u8; PAGE as usize],
+    is_watched: bool,
     why: Option<Errno>,
 }
 
@@ -440,6 +441,9 @@ impl<R: FnMut(u64, &mut [u8]) -> Result<(), Errno>> HugeContents for Read<'_, R>
     fn piece(&mut self, at: Bytes) -> Option<&[u8; PAGE as usize]> {
         self.why = (self.read)(self.from + at.get(), self.page.as_mut_slice()).err();
         self.why.is_none().then_some(&*self.page)
+    }
+    fn is_watched(&self) -> bool {
+        self.is_watched
     }
 }
 

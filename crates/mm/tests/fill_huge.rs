@@ -17,32 +17,37 @@ use foliant_units::{Bytes, Order, Pages, Va, VaRange};
 
 type Page = [u8; PAGE as usize];
 
-const SIZE: Order = Order::SIZE_2M;
-const HUGE: Flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
-const SHARED: Flags = Flags::READ_WRITE.with(Flags::SHARED);
-const MAPPED: [Outcome; 1] = [Outcome::Mapped(SIZE)];
+pub(crate) const SIZE: Order = Order::SIZE_2M;
+pub(crate) const HUGE: Flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+pub(crate) const SHARED: Flags = Flags::READ_WRITE.with(Flags::SHARED);
+pub(crate) const MAPPED: [Outcome; 1] = [Outcome::Mapped(SIZE)];
 
-fn at(nth: u64) -> u64 {
+pub(crate) fn at(nth: u64) -> u64 {
     BASE + nth * SIZE_2M
 }
-fn places(nth: u64, count: u64) -> VaRange {
+pub(crate) fn places(nth: u64, count: u64) -> VaRange {
     range(at(nth), count * SIZE_2M)
 }
-fn huge(n: u64) -> Pages {
+pub(crate) fn huge(n: u64) -> Pages {
     Pages::new(512 * n)
 }
-fn word(byte: u8) -> u64 {
+pub(crate) fn word(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 /// Contents of which each piece tells which it is, for as many as there are.
-struct Counting {
+pub(crate) struct Counting {
     page: Page,
     pieces: u64,
     asked: u64,
+    is_watched: bool,
 }
 impl Counting {
     fn of(pieces: u64) -> Counting {
-        Counting { page: [0; PAGE as usize], pieces, asked: 0 }
+        Counting { page: [0; PAGE as usize], pieces, asked: 0, is_watched: false }
+    }
+    /// Contents of a page that is watched from the start.
+    pub(crate) fn watched() -> Counting {
+        Counting { is_watched: true, ..Counting::of(512) }
     }
 }
 impl HugeContents for Counting {
@@ -52,8 +57,11 @@ impl HugeContents for Counting {
         self.page = [(1 + nth) as u8; PAGE as usize];
         (nth < self.pieces).then_some(&self.page)
     }
+    fn is_watched(&self) -> bool {
+        self.is_watched
+    }
 }
-fn fill<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, nth: u64) -> Result<(), FillError> {
+pub(crate) fn fill<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, nth: u64) -> Result<(), FillError> {
     mm.fill_huge(id, Va::new(at(nth)), &mut Counting::of(512))
 }
 fn told(nth: u64) -> Outcome {
@@ -65,15 +73,21 @@ fn present(nth: u64) -> Result<(), FillError> {
 fn unarmed(nth: u64) -> Result<(), FillError> {
     Err(FillError::Unarmed(Va::new(at(nth))))
 }
-fn map<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, nth: u64, count: u64, flags: Flags) {
+pub(crate) fn map<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, nth: u64, count: u64, flags: Flags) {
     let (place, bytes) = (Place::NoReplace(Va::new(at(nth))), places(nth, count).bytes());
     mm.map(id, &MapRequest { place, bytes, flags, tag: 0 }).unwrap();
 }
-fn map_object<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, nth: u64, of: ObjectId, flags: Flags) {
+pub(crate) fn map_object<P: Paging>(
+    mm: &AnyMm<'_, P>,
+    id: SpaceId,
+    nth: u64,
+    of: ObjectId,
+    flags: Flags,
+) {
     let (place, bytes) = (Place::NoReplace(Va::new(at(nth))), places(nth, 3).bytes());
     mm.map_object(id, &MapRequest { place, bytes, flags, tag: 0 }, (of, huge(0))).unwrap();
 }
-fn object<P: Paging>(mm: &AnyMm<'_, P>) -> ObjectId {
+pub(crate) fn object<P: Paging>(mm: &AnyMm<'_, P>) -> ObjectId {
     let flags = Flags::HUGE_2M;
     mm.create_object(&ObjectRequest { pages: huge(3), flags, ..Default::default() }).unwrap()
 }
@@ -225,13 +239,19 @@ fn what_cannot_be_filled_is_refused_and_the_pool_has_its_page() {
     let zeros = mm.fill(id, Va::new(at(0)), foliant::fault::FillWith::Zeros(Pages::new(1)));
     assert_eq!(zeros.unwrap_err().why, FillError::Unarmed(Va::new(at(0))));
     // Arms are a huge page's.
-    for advice in [Advice::UserfaultArm, Advice::UserfaultDisarm] {
+    for advice in [
+        Advice::UserfaultArm,
+        Advice::UserfaultDisarm,
+        Advice::UserfaultWriteArm,
+        Advice::UserfaultWriteDisarm,
+    ] {
         assert_eq!(mm.advise(id, range(at(0), PAGE), advice), {
             Err(RangeError::Cuts(Va::new(at(0) + PAGE), SIZE.bytes()))
         });
     }
-    let huge_area = RangeError::Huge(Va::new(at(0)));
-    assert_eq!(mm.advise(id, places(0, 2), Advice::UserfaultWriteArm), Err(huge_area));
+    let mut watched = Counting::watched();
+    let got = mm.fill_huge(id, Va::new(at(0)), &mut watched);
+    assert_eq!((got, watched.asked), (unarmed(0), 0), "writes are not told");
     // Contents that end early, at the first piece and at the last.
     for pieces in [0, 511] {
         let mut contents = Counting::of(pieces);

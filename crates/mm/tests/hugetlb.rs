@@ -256,6 +256,7 @@ fn huge_pages_stay_whole() {
         assert_eq!(mm.advise(id, range, Advice::DontNeed), Err(error));
         assert_eq!(mm.advise(id, range, Advice::Tag(7)), Err(error));
         assert_eq!(mm.advise(id, range, Advice::UserfaultArm), Err(error));
+        assert_eq!(mm.advise(id, range, Advice::UserfaultWriteArm), Err(error));
     };
     cuts(head, BASE + HUGE + 4096);
     cuts(inside, BASE + HUGE + 4096);
@@ -263,7 +264,7 @@ fn huge_pages_stay_whole() {
     let over = MapRequest { place: Place::Fixed(inside.start()), ..request(4096, flags) };
     assert!(matches!(mm.map(id, &over), Err(MapError::Range(RangeError::Cuts(..)))));
     let huge = RangeError::Huge(area.start());
-    let others = [Advice::HugePage, Advice::Free, Advice::GuardInstall, Advice::UserfaultWriteArm];
+    let others = [Advice::HugePage, Advice::Free, Advice::GuardInstall];
     for advice in others {
         assert_eq!(mm.advise(id, area, advice), Err(huge));
     }

@@ -51,4 +51,5 @@ mod traps_z;
 mod vmap;
 mod vmap_model;
 mod watch;
+mod watch_huge;
 mod zeros;

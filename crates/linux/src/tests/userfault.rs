@@ -108,7 +108,8 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
             | UFFD_FEATURE_EVENT_REMAP
             | UFFD_FEATURE_EVENT_REMOVE
             | UFFD_FEATURE_EVENT_UNMAP
-            | UFFD_FEATURE_WP_UNPOPULATED;
+            | UFFD_FEATURE_WP_UNPOPULATED
+            | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
         assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
         assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
         assert_eq!(process.uffdio_wake(&fd, &pages(0, 4)), done(woken(0, 4)));
@@ -462,9 +463,6 @@ fn huge_pages_of_a_pool_are_filled_as_wholes() {
         assert_eq!(process.mmap(at(0), 4 * HUGE, RW, flags, None, 0), Ok(at(0)));
         let fd = ready(process, 0);
         let asked = 1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY;
-        for mode in [WP, MISSING | WP] {
-            assert_eq!(register(process, &fd, whole(0, 3), mode), Err(EINVAL), "{mode}");
-        }
         for (start, len) in [(at(0) + PAGE, HUGE - PAGE), (at(0), HUGE + PAGE)] {
             let part = uffdio_range { start, len };
             assert_eq!(register(process, &fd, part, MISSING), Err(EINVAL), "{start:x}");
@@ -508,11 +506,65 @@ fn huge_pages_of_a_pool_are_filled_as_wholes() {
         }
         assert_eq!(zeropage(process, &fd, whole(2, 1)).0, no(EINVAL));
         assert_eq!(protect(process, &fd, whole(2, 1), 1), no(ENOENT));
+        // Writes are told of whole pages too, also of what is missing.
+        let protects = asked | 1 << _UFFDIO_WRITEPROTECT;
+        assert_eq!(register(process, &fd, whole(0, 3), MISSING | WP), Ok(protects));
+        for part in [(at(0) + PAGE, HUGE), (at(0), HUGE + PAGE)] {
+            let (start, len) = part;
+            assert_eq!(protect(process, &fd, uffdio_range { start, len }, 1), no(EINVAL));
+        }
+        assert_eq!(protect(process, &fd, whole(1, 2), 1), done(None));
+        let writes = write | u64::from(UFFD_PAGEFAULT_FLAG_WP);
+        assert_eq!(fault(process, deep, Access::Write), told(1, writes));
+        assert_eq!(fault(process, at(2), Access::Write), told(2, write), "it is missing as well");
+        assert_eq!(protect(process, &fd, whole(1, 1), 0), done(wakes(1, 1)));
+        assert_eq!(fault(process, deep, Access::Write), Fault::Done);
+        let watched = copied(process, whole(2, 1), 512, UFFDIO_COPY_MODE_WP);
+        assert_eq!(watched, (done(wakes(2, 1)), HUGE as i64));
+        assert_eq!(fault(process, at(2), Access::Write), told(2, writes));
         // Nothing is left for it.
         sys::write(process.manager(), pool, "1\n").unwrap();
         assert_eq!(process.uffdio_unregister(&fd, &whole(0, 3)), done(wakes(0, 3)));
-        assert_eq!(fault(process, at(2), Access::Write), Fault::Done, "it was reserved");
+        assert_eq!(fault(process, at(2), Access::Write), Fault::Done);
     });
+}
+
+/// What is watched is so at another place and in a child where the handler is told of these, and
+/// nowhere else.
+#[test]
+fn a_watch_goes_with_what_is_told() {
+    let events = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP;
+    for features in [0, events] {
+        with(|process, sim| {
+            put(process, 0, 16, RW);
+            for nth in [2, 3, 5] {
+                store(process, sim, at(nth), 7).unwrap();
+            }
+            let fd = ready(process, features | UFFD_FEATURE_WP_UNPOPULATED);
+            register(process, &fd, pages(0, 16), WP).unwrap();
+            for (nth, count) in [(2, 3), (8, 1)] {
+                assert_eq!(protect(process, &fd, pages(nth, count), 1), done(None));
+            }
+            let is_told = |process: &mut P<'_, '_>, nth| {
+                matches!(fault(process, at(nth), Access::Write), Fault::Told(_))
+            };
+            let all = [2, 3, 4, 5, 8, 9];
+            let watched = [true, true, true, false, true, false];
+            let mut child = process.fork().unwrap();
+            process.manager().switch(Some(child.space())).unwrap();
+            let got = all.map(|nth| is_told(&mut child, nth));
+            assert_eq!(got, watched.map(|is| is && features != 0));
+            process.manager().switch(Some(process.space())).unwrap();
+            child.end().unwrap();
+            let moves = MREMAP_MAYMOVE | MREMAP_FIXED;
+            let moved = process.mremap(at(0), 16 * PAGE, 16 * PAGE, moves, at(40));
+            assert_eq!(moved, Ok(at(40)));
+            let got = all.map(|nth| is_told(process, 40 + nth));
+            assert_eq!(got, watched.map(|is| is && features != 0));
+            process.take_changes();
+            process.close_userfaultfd(fd).unwrap();
+        });
+    }
 }
 
 /// Changes as messages, with the descriptor that is told.

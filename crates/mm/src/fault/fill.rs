@@ -32,12 +32,11 @@
 //! has the handler's contents written into it outside of sections, with preemption points. It is
 //! published where a fault would have published zeros, with the reservation of that place.
 //!
-//! **Not here**: huge pages that are watched. Pages that are there are not replaced.
+//! **Not here**: pages that are there are not replaced.
 
-use super::hugetlb::Filled;
+use super::hugetlb::{Filled, is_place};
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::folio::Class;
-use crate::pool::Ground;
 use crate::space::{Area, Flags, RangeError, Seen, attrs, is_lost, level_of, watched};
 use crate::stock::{Event, NoTable};
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
@@ -86,24 +85,25 @@ pub(crate) enum Filling<'c> {
     Zeros,
     /// A huge page of a pool, with contents that the face writes (L5).
     Huge,
+    /// The same, watched from the start.
+    HugeWatched,
 }
 
 impl Filling<'_> {
     /// Whether the page is watched from the start.
     pub(super) fn is_watched(&self) -> bool {
-        matches!(self, Filling::Watched(_))
+        matches!(self, Filling::Watched(_) | Filling::HugeWatched)
     }
     /// Whether the handler may fill the missing page at an address of an area with it.
     pub(crate) fn suits(&self, area: &Area, va: Va) -> bool {
         let armed = match self {
-            Filling::Copy(_) | Filling::Zeros => Flags::ARMED,
-            Filling::Watched(_) => Flags::USERFAULT_WRITE,
-            Filling::Huge => Flags::USERFAULT,
+            Filling::Copy(_) | Filling::Zeros | Filling::Huge => Flags::ARMED,
+            Filling::Watched(_) | Filling::HugeWatched => Flags::USERFAULT_WRITE,
         };
-        let is_whole = match (self, area.flags.huge_order()) {
-            (Filling::Huge, Some(order)) => va.is_aligned(order.bytes()),
-            (Filling::Huge, None) | (_, Some(_)) => false,
-            (_, None) => true,
+        let is_huge = matches!(self, Filling::Huge | Filling::HugeWatched);
+        let is_whole = match area.flags.huge_order() {
+            Some(order) => is_huge && va.is_aligned(order.bytes()),
+            None => !is_huge,
         };
         is_whole && !area.flags.has(Flags::KERNEL) && area.flags.and(armed) != Flags::NONE
     }
@@ -166,11 +166,11 @@ impl fmt::Display for Unfilled {
 }
 impl error::Error for Unfilled {}
 
-/// Whether nothing is there, or a word of this kind that stands for nothing.
-fn is_vacant(found: &Found, kind: SoftKind) -> bool {
+/// Whether nothing is there, or a marker (L1).
+fn is_vacant(found: &Found) -> bool {
     match found.entry {
         Entry::None => true,
-        Entry::Soft(soft) => soft.kind == kind,
+        Entry::Soft(soft) => soft.kind == SoftKind::Marker,
         _ => false,
     }
 }
@@ -191,7 +191,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             let found = self.view.walk(self.va);
             let step = match area.flags.huge_order() {
-                Some(order) => self.fill_huge(&area, order, &found, came),
+                Some(order) => {
+                    // An object's own entries are not watched (space::watch::H1).
+                    let is_watched = with.is_watched() && !self.space.is_object();
+                    self.fill_huge(&area, order, &found, (is_watched, came))
+                }
                 None => self.fill_small(&area, &found, with, came),
             };
             match step {
@@ -203,7 +207,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
     fn fill_small(&self, area: &Area, found: &Found, with: Filling<'_>, came: bool) -> Step {
-        let is_vacant = is_vacant(found, SoftKind::Marker);
+        let is_vacant = is_vacant(found);
         match (found.entry, with) {
             (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
             _ if is_vacant && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
@@ -220,21 +224,23 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             _ => Step::Done(Outcome::Spurious),
         }
     }
-    fn fill_huge(&self, area: &Area, order: Order, found: &Found, came: bool) -> Step {
+    fn fill_huge(
+        &self,
+        area: &Area,
+        order: Order,
+        found: &Found,
+        (is_watched, came): (bool, bool),
+    ) -> Step {
         match found.entry {
             _ if found.level < level_of(order) => Step::Need(Need::Clear(self.va, order)),
             _ if is_lost(found.word) => Step::Done(Outcome::NoHugePage(order)),
             Entry::Soft(soft) if soft.is_waited_for() => Step::Need(Need::Wait),
             Entry::Table(_) => Step::Again,
-            _ if !is_vacant(found, SoftKind::Other) => Step::Done(Outcome::Spurious),
+            _ if !is_place(found) => Step::Done(Outcome::Spurious),
             _ if area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
-                self.fill_huge_shared(area, order, found, came)
+                self.fill_huge_shared(area, order, found, (is_watched, came))
             }
-            _ => {
-                let is_reserved = found.word == 0 && area.flags.reserved().is_some();
-                let ground = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
-                self.publish_huge(area, found, ground, Filled::Contents)
-            }
+            _ => self.publish_huge(area, found, Filled::Contents, is_watched),
         }
     }
 
@@ -260,7 +266,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
             }
             Filling::Zeros => self.stock.clear(&claim),
-            Filling::Huge => unreachable!("it is published as a huge page"),
+            Filling::Huge | Filling::HugeWatched => unreachable!("it is published as a huge page"),
         }
         let origin = self.space.member.origin(self.va, area.offset(self.stock));
         let head = self.stock.enlist(claim, 1, origin);

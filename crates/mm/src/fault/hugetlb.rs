@@ -3,6 +3,7 @@
 //! ```text
 //!   of an object ── it has a page: mapped, read-only in a private area (`object`); else, if private, as below
 //!   empty, armed ── told; the handler fills it with contents (`fill`)
+//!   watched ─────── write: told; else as what is there without that, and watched as well
 //!   empty ───────── a reserved page, or one that nobody reserved ─▶ clear ─▶ publish
 //!   spent ───────── one that nobody reserved ────────────────┘
 //!   read-only ───── write: nobody else has the page ─▶ writable; else one that nobody reserved ─▶ keep, copy ─▶ publish
@@ -21,12 +22,12 @@
 //! page: the face takes it away from all children (`Manager::take_from_others`), which find none
 //! there from then on, and no zeros in its place either.
 
-use super::{Fault, Need, Outcome, Refusal, Step};
+use super::{Access, Fault, Need, Outcome, Refusal, Step};
 use crate::flush::{Gather, Used};
 use crate::frame::{Origin, Unmapped};
 use crate::memmap::Huge;
 use crate::pool::Ground;
-use crate::space::{Area, Flags, SPENT_BEHIND, attrs, is_lost, level_of};
+use crate::space::{Area, Flags, SPENT_BEHIND, attrs, is_lost, level_of, unwatched_place, watched};
 use crate::stock::{Event, NoTable, Stock};
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
@@ -41,6 +42,11 @@ pub trait HugeContents {
     /// The 4 KiB that lie so far behind its beginning; a fill that meets others may ask for them
     /// again. `None` ends the fill ([`FillError::NoContents`](super::FillError)).
     fn piece(&mut self, at: Bytes) -> Option<&[u8; FRAME_BYTES as usize]>;
+    /// Whether the page is watched from the start ([`Watch`](crate::space::Watch)): in an area that
+    /// is armed for writes.
+    fn is_watched(&self) -> bool {
+        false
+    }
 }
 
 impl HugeContents for &[[u8; FRAME_BYTES as usize]] {
@@ -130,6 +136,19 @@ impl Offer {
     }
 }
 
+/// Whether a place was found where a page can come: empty, spent or watched.
+pub(super) fn is_place(found: &Found) -> bool {
+    match found.entry {
+        Entry::None => true,
+        Entry::Soft(soft) => matches!(soft.kind, SoftKind::Other | SoftKind::Marker),
+        Entry::Leaf { .. } | Entry::Table(_) => false,
+    }
+}
+/// Whether that is watched.
+fn is_marked(found: &Found) -> bool {
+    matches!(found.entry, Entry::Soft(soft) if soft.kind == SoftKind::Marker)
+}
+
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// A step in an area of huge pages of `order`.
     #[inline(never)]
@@ -140,17 +159,14 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         match found.entry {
             _ if is_lost(found.word) => Step::Done(Outcome::NoHugePage(order)),
-            Entry::None if area.flags.has(Flags::OBJECT) => self.huge_of_object(area, order, found),
-            Entry::Soft(soft) if soft.kind == SoftKind::Other && area.flags.has(Flags::OBJECT) => {
-                self.huge_of_object(area, order, found)
+            // It is watched no more, and the marker is about to go.
+            _ if is_marked(found) && !area.flags.has(Flags::USERFAULT_WRITE) => {
+                Step::Need(Need::Wait)
             }
-            Entry::None if area.flags.reserved().is_some() => {
-                self.missing(area, found, Ground::Reserved)
+            _ if is_place(found) && area.flags.has(Flags::OBJECT) => {
+                self.huge_of_object(area, order, found, is_marked(found))
             }
-            Entry::None => self.missing(area, found, Ground::Unreserved),
-            Entry::Soft(soft) if soft.kind == SoftKind::Other => {
-                self.missing(area, found, Ground::Unreserved)
-            }
+            _ if is_place(found) => self.missing(area, found),
             Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),
             Entry::Leaf { .. } if found.level == level && self.is_protected(found) => {
                 self.huge_protected(area, order, found)
@@ -165,7 +181,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
     fn is_protected(&self, found: &Found) -> bool {
         let Entry::Leaf { attrs, .. } = found.entry else { return false };
-        self.access == super::Access::Write && !attrs.has(Attrs::WRITE)
+        self.access == Access::Write && !attrs.has(Attrs::WRITE)
     }
 
     /// The page that was taken for this fault, if it was taken on the ground that is asked for now,
@@ -197,20 +213,23 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Maps a cleared page where there is none, or has it told.
-    pub(super) fn missing(&self, area: &Area, found: &Found, source: Ground) -> Step {
-        match area.flags.has(Flags::USERFAULT) {
-            true => Step::Done(Outcome::Userfault(self.va)),
-            false => self.publish_huge(area, found, source, Filled::Zeros),
+    pub(super) fn missing(&self, area: &Area, found: &Found) -> Step {
+        match (area.flags.has(Flags::USERFAULT), is_marked(found), self.access) {
+            (true, ..) => Step::Done(Outcome::Userfault(self.va)),
+            (_, true, Access::Write) => Step::Done(Outcome::UserfaultWrite(self.va)),
+            (_, is_marked, _) => self.publish_huge(area, found, Filled::Zeros, is_marked),
         }
     }
-    /// Maps a page where there is none, with what is wanted in it.
+    /// Maps a page where there is none, with what is wanted in it, perhaps watched.
     pub(super) fn publish_huge(
         &self,
         area: &Area,
         found: &Found,
-        source: Ground,
         wanted: Filled,
+        is_watched: bool,
     ) -> Step {
+        let is_reserved = unwatched_place(found.word) == 0 && area.flags.reserved().is_some();
+        let source = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
         let order = area.flags.huge_order().expect("the area has huge pages");
         let level = level_of(order);
         let offer = match self.offered(order, source, None) {
@@ -243,6 +262,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     if area.flags.has(Flags::WRITE) {
                         attrs = attrs | Attrs::WRITE | Attrs::DIRTY | Attrs::SOFT_DIRTY;
                     }
+                    let attrs = if is_watched { watched(attrs) } else { attrs };
                     agreed.repeat(P::leaf(frames.start().pa(), level, attrs));
                     self.space.count_huge(self.stock.machine.me(), order.pages().get());
                     offer.page = None;
@@ -257,10 +277,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// A write to a page that is mapped read-only.
     fn huge_protected(&self, area: &Area, order: Order, found: &Found) -> Step {
         let level = level_of(order);
+        let Entry::Leaf { pa, attrs: old } = found.entry else { return Step::Again };
+        if old.has(Attrs::UFFD_WP) && area.flags.has(Flags::USERFAULT_WRITE) {
+            return Step::Done(Outcome::UserfaultWrite(self.va)); // space::S12
+        }
         if let Some(step) = self.reuse(area, level, found.word) {
             return step;
         }
-        let Entry::Leaf { pa, attrs: old } = found.entry else { return Step::Again };
         let head = pa.frame();
         if self.is_broken(head) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));

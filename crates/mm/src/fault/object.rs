@@ -50,10 +50,10 @@ use super::{Access, Fault, Filling, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
 use crate::frame::{Flag, Kind};
 use crate::object::{FoundPage, Looked, look, place};
-use crate::pool::Ground;
 use crate::rmap::Attachment;
 use crate::space::{
-    Agreed, Area, Around, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of, watched,
+    Agreed, Area, Around, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of,
+    unwatched_place, watched,
 };
 use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
@@ -477,7 +477,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Maps a huge page of an object.
-    pub(super) fn huge_of_object(&self, area: &Area, order: Order, found: &Found) -> Step {
+    pub(super) fn huge_of_object(
+        &self,
+        area: &Area,
+        order: Order,
+        found: &Found,
+        is_watched: bool,
+    ) -> Step {
         let stock = self.stock;
         let attached = Attachment::of(stock, area.attachment().expect("the area has an object"));
         let at = place(attached, self.va).align_down(order.bytes());
@@ -513,12 +519,14 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         drop(locked);
         let is_writable = area.flags.has(Flags::WRITE);
         let write = if is_writable { Attrs::WRITE } else { Attrs::NONE };
-        let own = match (is_shared, found.word) {
+        let own = match (is_shared, unwatched_place(found.word)) {
             (true, _) => Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY | write,
             (false, 0) => Attrs::ACCESSED,
             (false, _) => Attrs::ACCESSED | SPENT_BEHIND,
         };
-        agreed.repeat(P::leaf(pa, level, attrs(area.flags) | own));
+        let attrs = attrs(area.flags) | own;
+        let attrs = if is_watched { watched(attrs) } else { attrs };
+        agreed.repeat(P::leaf(pa, level, attrs));
         self.space.count_huge(stock.machine.me(), order.pages().get());
         stock.count(Event::ObjectMapped);
         match is_shared || self.access != Access::Write {
@@ -531,8 +539,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if self.is_beyond(area) {
             return Step::Done(Outcome::Refused(Refusal::Beyond(self.va)));
         }
-        let is_reserved = found.word == 0 && area.flags.reserved().is_some();
-        self.missing(area, found, if is_reserved { Ground::Reserved } else { Ground::Unreserved })
+        self.missing(area, found)
     }
     /// Fills a missing huge page of a shared area, as [`fill_shared`](Fault::fill_shared) does.
     pub(super) fn fill_huge_shared(
@@ -540,7 +547,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         area: &Area,
         order: Order,
         found: &Found,
-        came: bool,
+        (is_watched, came): (bool, bool),
     ) -> Step {
         let attached =
             Attachment::of(self.stock, area.attachment().expect("the area has an object"));
@@ -548,7 +555,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let object: &Space = record(self.stock.machine, attached.object().pa());
         let is_there = matches!(object.tables(self.stock).walk(at).entry, Entry::Leaf { .. });
         match (is_there, came) {
-            (true, true) => self.huge_of_object(area, order, found),
+            (true, true) => self.huge_of_object(area, order, found, is_watched),
             (true, false) => Step::Done(Outcome::Spurious),
             // It came, and was dropped from the object by now.
             (false, true) => Step::Done(Outcome::Mapped(order)),

@@ -48,14 +48,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         va: Va,
         contents: &mut dyn HugeContents,
     ) -> Result<(), FillError> {
-        let armed = self.area(id, va).filter(|area| area.flags.has(Flags::USERFAULT));
+        let is_armed = |area: &Area| area.flags.and(Flags::ARMED) != Flags::NONE;
+        let armed = self.area(id, va).filter(is_armed);
         match armed.and_then(|area| area.flags.huge_order()) {
             Some(order) if !va.is_aligned(order.bytes()) => {
                 Err(RangeError::Cuts(va, order.bytes()).into())
             }
             _ => {
-                let with = (Filling::Huge, contents);
-                self.fill_page((id, va), with, &mut Outside::at_the_face())
+                let is_watched = contents.is_watched();
+                let with = if is_watched { Filling::HugeWatched } else { Filling::Huge };
+                self.fill_page((id, va), (with, contents), &mut Outside::at_the_face())
             }
         }
     }

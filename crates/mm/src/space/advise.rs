@@ -75,10 +75,11 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         }
         Advice::UserfaultArm | Advice::UserfaultWriteArm => {
             attach::note_armed(stock, area); // before a page can be watched (watch::H6)
-            let is_watch = advice == Advice::UserfaultWriteArm;
-            if is_watch { huge::small(area, range) } else { huge::uncut(area, range) }
+            huge::uncut(area, range)
         }
-        Advice::Tag(_) | Advice::UserfaultDisarm => huge::uncut(area, range),
+        Advice::Tag(_) | Advice::UserfaultDisarm | Advice::UserfaultWriteDisarm => {
+            huge::uncut(area, range)
+        }
         Advice::PopulateRead | Advice::PopulateWrite => Ok(()),
         _ => huge::small(area, range),
     })?;

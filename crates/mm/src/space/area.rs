@@ -163,7 +163,8 @@ impl Area {
     }
     /// Whether what is watched in it stays so where pages leave (watch::H5).
     pub(super) fn keeps_watch(&self) -> bool {
-        self.flags.has(Flags::OBJECT.with(Flags::USERFAULT_WRITE))
+        let stays = self.flags.has(Flags::OBJECT) || self.flags.huge_order().is_some();
+        stays && self.flags.has(Flags::USERFAULT_WRITE)
     }
     /// Whether the two may become one area when they touch.
     pub(super) fn is_like(&self, other: &Area) -> bool {

@@ -8,6 +8,7 @@
 //!   private, of an object:      0 ─fault─▶ the object's leaf, reserved ─written─▶ its own leaf      SPENT ─▶ the object's, SPENT_BEHIND
 //!   of a child:              leaf ─the parent wants it─▶ LOST
 //! ```
+//! Each of these places but `LOST` may be watched (`watch`): 0 is a marker then, and so on.
 //!
 //! How many reservations an area still has is written nowhere: it is the number of its empty
 //! entries, and of those that map an object's page without `SPENT_BEHIND`.
@@ -15,7 +16,7 @@
 use super::area::{Area, Flags, PAGE};
 use super::attach;
 use super::error::{MapError, RangeError};
-use super::places::{DROPPED, SPENT};
+use super::places::{DROPPED, SPENT, unwatched_place, watched_place};
 use super::record::Space;
 use super::steps::Steps;
 use super::zap::{Guards, Zap, behind};
@@ -149,8 +150,50 @@ fn each_dropped<M: Machine, P: Paging>(
         steps.take(stock.machine, 1);
         if let Ok(locked) = tables.lock(va, level_of(order)) {
             let slot = locked.index_of(va);
-            if locked.get(slot) == DROPPED {
-                locked.set(slot, becomes());
+            let word = locked.get(slot);
+            if unwatched_place(word) == DROPPED {
+                let put = becomes();
+                locked.set(slot, if word == DROPPED { put } else { watched_place(put) });
+            }
+        }
+        va = va.add(order.bytes().get());
+    }
+}
+
+/// Has the places of huge pages that are missing in `part` watched, or not any more. There are
+/// tables for those that are to be watched. The caller holds the writer, and flushes.
+pub(super) fn watch_places<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    gather: &mut Gather<'s, 'm, M, P>,
+    (part, order): (VaRange, Order),
+    watches: bool,
+    steps: &mut Steps,
+) {
+    let (tables, level): (Tables<'_, M, P>, Level) = (space.tables(stock), level_of(order));
+    let change = if watches { watched_place } else { unwatched_place };
+    let mut va = part.start();
+    while va < part.end() {
+        steps.take_flushed(gather, stock.machine, 1);
+        while let Ok(locked) = tables.lock(va, level) {
+            let slot = locked.index_of(va);
+            match locked.entry(slot) {
+                Entry::Soft(soft) if soft.is_waited_for() => locked.let_go().wait(),
+                // A fault of an area that is gone left it; one that is still at work may again.
+                Entry::Table(_) if watches => {
+                    drop(locked);
+                    let place = VaRange::sized(va, order.bytes()).expect("a place of the range");
+                    clear_place(stock, space, gather, (place, order));
+                    gather.shoot();
+                }
+                Entry::None | Entry::Soft(_) => {
+                    let word = locked.get(slot);
+                    if change(word) != word {
+                        locked.set(slot, change(word));
+                    }
+                    break;
+                }
+                Entry::Table(_) | Entry::Leaf { .. } => break,
             }
         }
         va = va.add(order.bytes().get());

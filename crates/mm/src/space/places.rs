@@ -5,7 +5,7 @@
 use crate::table::{Attrs, Soft, SoftKind};
 
 /// Stands where a page is missing that is watched (`watch`).
-pub(super) const MARKER: u64 = Soft { kind: SoftKind::Marker, payload: 0 }.word();
+pub(super) const MARKER: u64 = marker(0);
 
 /// Of a huge page: stands where a reserved page was and was dropped: the next one is not reserved.
 pub(super) const SPENT: u64 = word(0);
@@ -18,6 +18,21 @@ pub(super) const LOST: u64 = word(2);
 
 const fn word(payload: u64) -> u64 {
     Soft { kind: SoftKind::Other, payload }.word()
+}
+const fn marker(payload: u64) -> u64 {
+    Soft { kind: SoftKind::Marker, payload }.word()
+}
+
+/// What stands in a place of a huge page, by whether it is watched.
+const WATCHED: [(u64, u64); 3] = [(0, MARKER), (SPENT, marker(1)), (DROPPED, marker(2))];
+
+/// What stands in the place of a huge page where that is watched from here on.
+pub(super) fn watched_place(word: u64) -> u64 {
+    WATCHED.into_iter().find(|(plain, _)| *plain == word).map_or(word, |(_, watched)| watched)
+}
+/// What stood there before; other words as they are.
+pub(crate) fn unwatched_place(word: u64) -> u64 {
+    WATCHED.into_iter().find(|(_, watched)| *watched == word).map_or(word, |(plain, _)| plain)
 }
 
 /// Of the entry of an object's page in a private area: the reservation of its place is spent. Such

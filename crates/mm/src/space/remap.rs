@@ -5,7 +5,7 @@ use super::attach;
 use super::error::{MapError, RangeError};
 use super::huge::{clear_places, level_of};
 use super::ops::{check, check_new, clear, covered, empty, gap};
-use super::places::{DROPPED, SPENT};
+use super::places::{DROPPED, SPENT, unwatched_place};
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
@@ -14,8 +14,7 @@ use crate::flush::Gather;
 use crate::frame::AnonOffset;
 use crate::stock::{Stock, Supply};
 use crate::table::{
-    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slot, Soft, SoftKind, Tables, Verdict,
-    What,
+    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slot, Soft, Tables, Verdict, What,
 };
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -424,12 +423,12 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
     fn add(&mut self, run: Run) {
         self.noting.add(run);
         match run.what {
-            What::Soft(soft) if soft.kind == SoftKind::Marker => {} // watch::H4
-            // To all but the operation that dropped it such a place is spent.
-            What::Soft(soft) if soft.word() == DROPPED => {
-                self.taken.put((run.va, run.level), SPENT);
-            }
-            What::Soft(soft) => self.taken.put((run.va, run.level), soft.word()),
+            What::Soft(soft) => match unwatched_place(soft.word()) {
+                0 => {} // watch::H4
+                // To all but the operation that dropped it such a place is spent.
+                DROPPED => self.taken.put((run.va, run.level), SPENT),
+                place => self.taken.put((run.va, run.level), place),
+            },
             What::Mapped { pa, attrs } => {
                 // A group stays one where the new addresses are aligned as the old ones are (S10).
                 let span = run.level.span().get();

@@ -19,14 +19,18 @@
 //!   handler knows of addresses, and of one space.
 //! - H5. In an area that maps an object a page leaves and comes back without the program's doing.
 //!   So what is watched there stays so where it leaves: a marker takes its place, until the area is
-//!   unmapped, moved or armed no more.
+//!   unmapped, moved or armed no more. An area of huge pages does the same, as Linux has it.
 //! - H6. Of an object that was once mapped by an armed area no page goes because it holds zeros:
 //!   the handler would be told of it anew.
 //!
-//! **Not here**: which handler is told. Huge pages of a pool are not watched.
+//! - H7. A huge page of a pool is watched as a whole. The marker of its place says beside what the
+//!   place says else (`huge`): whether a page there is a reserved one.
+//!
+//! **Not here**: which handler is told.
 
 use super::area::{Area, Flags};
 use super::error::RangeError;
+use super::huge;
 use super::ops::{Rewrite, check, covered, opened};
 use super::places::MARKER;
 use super::prepaid;
@@ -35,7 +39,7 @@ use super::steps::Steps;
 use super::walk::{self, Noting};
 use super::zap::behind;
 use crate::flush::Gather;
-use crate::stock::{NoTable, Stock};
+use crate::stock::{NoTable, Stock, Supply};
 use crate::table::{At, Attrs, Blocked, Edit, Paging, Soft, SoftKind, Tables, Verdict};
 use foliant_machine::Machine;
 use foliant_units::{Level, Pa, VaRange};
@@ -68,7 +72,7 @@ pub(crate) fn watch<M: Machine, P: Paging>(
     check::<P>(range)?;
     let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, range, |area| match area.flags.has(Flags::USERFAULT_WRITE) {
-        true => Ok(()),
+        true => huge::uncut(area, range),
         false => Err(RangeError::Hole(area.range.start().max(range.start()))),
     })?;
     if watch == Watch::All {
@@ -94,6 +98,13 @@ pub(super) fn change<'g, 'm, M: Machine, P: Paging>(
         let (start, end) = (area.range.start(), area.range.end());
         let part = VaRange::new(start.max(range.start()), end.min(range.end()));
         let part = part.expect("the area overlaps the range");
+        if let Some(order) = area.flags.huge_order()
+            && watch != Watch::Present
+        {
+            // Places first: what a fault puts there meanwhile is found as a leaf.
+            let watches = watch == Watch::All;
+            huge::watch_places(stock, space, gather, (part, order), watches, steps);
+        }
         let change = move |old: Attrs| match watch {
             Watch::Present | Watch::All => watched(old),
             Watch::Nothing => lifted::<P>(old, area.flags),
@@ -119,10 +130,31 @@ fn lifted<P: Paging>(old: Attrs, flags: Flags) -> Attrs {
     }
 }
 
+/// Makes the tables of a range that markers are put in.
+fn make_tables<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+    steps: &mut Steps,
+) -> Result<(), RangeError> {
+    for area in space.areas.overlapping(stock.machine, range) {
+        let part = area.range.intersect(range);
+        match area.flags.huge_order() {
+            None => make_base_tables(stock, space, part, steps)?,
+            Some(order) => {
+                let (tables, mut supply) = (space.tables(stock), Supply::of(stock, &space.charge));
+                let before = || steps.take(stock.machine, Steps::TABLE);
+                let done = supply.ensure_range(&tables, part, huge::level_of(order), before);
+                done.map_err(|why| why.in_empty())?;
+            }
+        }
+    }
+    Ok(())
+}
 /// Makes the base tables of a range, but for those that large leaves stand for, so that there is
 /// room for markers. All are charged before the first comes; without a frame for one, those that
 /// came stay, empty.
-fn make_tables<M: Machine, P: Paging>(
+fn make_base_tables<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,

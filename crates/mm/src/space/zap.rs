@@ -4,7 +4,7 @@
 //!   word ─▶ Zap: 0, a guard, a spent entry ─▶ Zapped, run by run: noted, uncharged, and a drop of n references for each folio
 //! ```
 
-use super::places::{DROPPED, LOST, MARKER, SPENT, SPENT_BEHIND};
+use super::places::{DROPPED, LOST, MARKER, SPENT, SPENT_BEHIND, unwatched_place, watched_place};
 use super::record::Space;
 use super::steps::Steps;
 use super::walk;
@@ -129,6 +129,12 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
             _ if !goes(pa, attrs) => Verdict::Keep,
             _ if !attrs.has(Attrs::UFFD_WP) => self.leaf(at, word, pa, attrs),
             Level::BASE => Verdict::Take(MARKER),
+            _ if !attrs.has(Attrs::SPECIAL) && self.is_huge(pa.frame()) => {
+                match self.leaf(at, word, pa, attrs) {
+                    Verdict::Take(place) => Verdict::Take(watched_place(place)),
+                    other => other,
+                }
+            }
             _ => Verdict::Split, // each of its pages leaves one
         };
         let watched = Chosen { zap: self, keeps_markers: true, leaf };
@@ -238,6 +244,7 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
             _ if soft.is_waited_for() => Verdict::Busy,
             Guards::Keep | Guards::Put if is_base && soft.kind == SoftKind::Guard => Verdict::Keep,
             _ if is_base => Verdict::Put(self.left()),
+            Guards::Drop if unwatched_place(soft.word()) == 0 => Verdict::Put(0),
             Guards::Drop => Verdict::Take(0),
             Guards::Keep | Guards::Put => Verdict::Keep,
         }
