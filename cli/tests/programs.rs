@@ -297,6 +297,11 @@ fn a_program_answers_for_huge_pages() {
 }
 
 #[test]
+fn a_program_lets_in_what_a_file_has() {
+    as_on_linux("let_in", include_str!("let_in.txt"));
+}
+
+#[test]
 fn a_program_is_told_of_writes_to_huge_pages() {
     as_on_linux("huge_watches", include_str!("huge_watches.txt"));
 }

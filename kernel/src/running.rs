@@ -83,6 +83,7 @@ pub(crate) fn is_served(outcome: Outcome) -> bool {
         | Outcome::Spurious => true,
         Outcome::Userfault(_)
         | Outcome::UserfaultWrite(_)
+        | Outcome::UserfaultPresent(_)
         | Outcome::Refused(_)
         | Outcome::NoHugePage(_)
         | Outcome::OutOfMemory

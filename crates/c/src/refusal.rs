@@ -198,7 +198,9 @@ fn faulted(outcome: &Outcome) -> Status {
         | Outcome::Copied
         | Outcome::Reused
         | Outcome::Spurious => Status::Ok,
-        Outcome::Userfault(_) | Outcome::UserfaultWrite(_) => Status::Userfault,
+        Outcome::Userfault(_) | Outcome::UserfaultWrite(_) | Outcome::UserfaultPresent(_) => {
+            Status::Userfault
+        }
         Outcome::NoHugePage(_) => Status::NoHugePages,
         Outcome::OutOfMemory => Status::NoMemory,
         Outcome::OverLimit => Status::Limit,
@@ -312,6 +314,7 @@ fn fault(outcome: &Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match outcome {
         Outcome::Userfault(va) => write!(f, "the program is to fill the page at {va}"),
         Outcome::UserfaultWrite(va) => write!(f, "the program watches the page at {va}"),
+        Outcome::UserfaultPresent(va) => write!(f, "the program is to let in the page at {va}"),
         Outcome::NoHugePage(order) => write!(f, "the pool of {} is empty", order.bytes()),
         Outcome::OutOfMemory => f.write_str("not even a page of 4 KiB is free"),
         Outcome::OverLimit => f.write_str("the space may not be charged for another page"),

@@ -297,6 +297,8 @@ operations! {
     HandlePooled,
     /// Writes to an object's huge page are told for a while.
     WatchPooled,
+    /// What an object has of huge pages is let in by a handler, for a while.
+    LetInPooled,
     /// A fault that writes to a page of an object that is shared.
     WriteObject,
     /// The same where the object has no page.
@@ -323,6 +325,8 @@ operations! {
     FillObject,
     /// Writes to pages of an object are told, and then not any more.
     WatchObject,
+    /// What an object has is let in by a handler, for a while.
+    LetIn,
     /// An object becomes shorter.
     ShrinkObject,
     /// An object becomes shorter, and longer again.
@@ -394,6 +398,7 @@ impl Operation {
                 | Op::PopulateObject
                 | Op::FillObject
                 | Op::WatchObject
+                | Op::LetIn
                 | Op::ShrinkObject
                 | Op::RegrowObject
                 | Op::UnmapObject
@@ -426,6 +431,7 @@ impl Operation {
                 | Op::PopulatePooled
                 | Op::HandlePooled
                 | Op::WatchPooled
+                | Op::LetInPooled
         )
     }
     /// Whether it works on kernel memory that the scene has taken.
@@ -841,6 +847,7 @@ impl<P: Paging> Scene<P> {
                 self.handle_huge(part);
             }
             Op::WatchHuge => self.watch(range(HUGE, 4 * MB)),
+            Op::LetInPooled => self.let_in(range(POOLED.get(), 2 * MB)),
             Op::WatchPooled => self.watch(range(POOLED.get(), 2 * MB)),
             Op::HandlePooled => self.handle_huge(range(POOLED.get(), 2 * MB)),
             Op::Dissolve => {
@@ -911,6 +918,7 @@ impl<P: Paging> Scene<P> {
             Op::WatchObject => {
                 self.watch(range(of(ground::Place::Shared, 0).get(), 4 * PAGE));
             }
+            Op::LetIn => self.let_in(range(of(ground::Place::Shared, 0).get(), 4 * PAGE)),
             Op::ShrinkObject => any(mm.resize_object(self.object(), Pages::new(10))),
             Op::RegrowObject => {
                 any(mm.resize_object(self.object(), Pages::new(0)));
@@ -1064,6 +1072,17 @@ impl<P: Paging> Scene<P> {
         }
     }
     /// A program fills a huge page that is missing, as whoever is told of it.
+    /// Lets the first page of a range in, dropped before, while what an object has is told.
+    fn let_in(&self, part: VaRange) {
+        let advise = |advice| any(self.mm.advise(self.id, part, advice));
+        advise(Advice::UserfaultPresentArm);
+        engine::border();
+        advise(Advice::DontNeed);
+        engine::border();
+        any(self.mm.fill(self.id, part.start(), FillWith::Present));
+        engine::border();
+        advise(Advice::UserfaultPresentDisarm);
+    }
     /// Has writes to a range told for a while.
     fn watch(&self, part: VaRange) {
         let arm = |advice| any(self.mm.advise(self.id, part, advice));
@@ -1207,6 +1226,7 @@ impl<P: Paging> Scene<P> {
                 Outcome::Refused(_)
                     | Outcome::Userfault(_)
                     | Outcome::UserfaultWrite(_)
+                    | Outcome::UserfaultPresent(_)
                     | Outcome::OutOfMemory
                     | Outcome::OverLimit
                     | Outcome::NoHugePage(_)

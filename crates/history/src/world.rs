@@ -351,6 +351,7 @@ impl<'m, P: Paging> World<'m, P> {
             if let Outcome::Refused(_)
             | Outcome::Userfault(_)
             | Outcome::UserfaultWrite(_)
+            | Outcome::UserfaultPresent(_)
             | Outcome::NoHugePage(_)
             | Outcome::OutOfMemory
             | Outcome::OverLimit = outcome

@@ -107,6 +107,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Outcome::NoHugePage(_) => bus(BUS_ADRERR, addr),
             Outcome::Userfault(_) => self.told(addr, told::missing(access == Access::Write)),
             Outcome::UserfaultWrite(_) => self.told(addr, told::WATCHED),
+            Outcome::UserfaultPresent(_) => self.told(addr, told::present(access == Access::Write)),
             Outcome::OutOfMemory | Outcome::OverLimit => Fault::OutOfMemory,
         }
     }

@@ -203,6 +203,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             (marks.has(Marks::GROWS_DOWN), "gd"),
             (vma.flags.has(Flags::USERFAULT), "um"),
             (vma.flags.has(Flags::USERFAULT_WRITE), "uw"),
+            (vma.flags.has(Flags::USERFAULT_PRESENT), "ui"),
             (marks.has(Marks::LOCKED), "lo"),
             (marks.has(Marks::SEQUENTIAL), "sr"),
             (marks.has(Marks::RANDOM), "rr"),

@@ -4,8 +4,8 @@ use crate::errno::Errno;
 use foliant_units::VaRange;
 use linux_raw_sys::general::{
     UFFD_EVENT_FORK, UFFD_EVENT_PAGEFAULT, UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE, UFFD_EVENT_UNMAP,
-    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_SIGBUS, UFFD_PAGEFAULT_FLAG_WP,
-    UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg, uffd_msg__bindgen_ty_1,
+    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_SIGBUS, UFFD_PAGEFAULT_FLAG_MINOR,
+    UFFD_PAGEFAULT_FLAG_WP, UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg, uffd_msg__bindgen_ty_1,
     uffd_msg__bindgen_ty_1__bindgen_ty_1, uffd_msg__bindgen_ty_1__bindgen_ty_1__bindgen_ty_1,
 };
 
@@ -49,7 +49,7 @@ pub struct Told {
     pub descriptor: u64,
     /// The address, as the message has it.
     pub address: u64,
-    /// `UFFD_PAGEFAULT_FLAG_WRITE`, `UFFD_PAGEFAULT_FLAG_WP`.
+    /// `UFFD_PAGEFAULT_FLAG_WRITE`, `UFFD_PAGEFAULT_FLAG_WP`, `UFFD_PAGEFAULT_FLAG_MINOR`.
     pub flags: u64,
 }
 
@@ -83,6 +83,10 @@ impl Handler {
 /// The flags of a message about a missing page.
 pub(crate) fn missing(is_write: bool) -> u32 {
     if is_write { UFFD_PAGEFAULT_FLAG_WRITE } else { 0 }
+}
+/// Those about a page that its file has.
+pub(crate) fn present(is_write: bool) -> u32 {
+    missing(is_write) | UFFD_PAGEFAULT_FLAG_MINOR
 }
 /// Those about a write to a watched page.
 pub(crate) const WATCHED: u32 = UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP;

@@ -3,7 +3,7 @@
 //! ```text
 //!   userfaultfd ─▶ UFFDIO_API ─▶ REGISTER: vmas are armed
 //!   fault ─▶ Fault::Told: the embedder queues the message and lets the thread wait on the descriptor
-//!   COPY, ZEROPAGE, WRITEPROTECT ─▶ Answer: a result, and which threads go on ◀─ WAKE
+//!   COPY, ZEROPAGE, CONTINUE, WRITEPROTECT ─▶ Answer: a result, and which threads go on ◀─ WAKE
 //! ```
 //!
 //! The descriptor, its queue and those that wait are the embedder's; a [`Userfaultfd`] is what the
@@ -18,8 +18,9 @@
 //!   does where the handler is not told of these (`changes`).
 //! - D3. Who may go on is told behind what they wait for.
 //!
-//! **Not here**: faults of pages that a file has (`MINOR`); whether the caller is privileged; that
-//! faults of the kernel's own are not told to a descriptor for user mode only.
+//! **Not here**: whether the caller is privileged; that faults of the kernel's own are not told to
+//! a descriptor for user mode only. Faults of pages that are there (`MINOR`) are of files alone,
+//! also of huge pages, where Linux takes any vma of a pool and never tells of one without a file.
 
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, range};
@@ -34,20 +35,24 @@ use foliant_machine::Machine;
 use foliant_units::{Bytes, Pages, Va, VaRange};
 use linux_raw_sys::errno;
 use linux_raw_sys::general::{
-    _UFFDIO_API, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER, _UFFDIO_WAKE,
-    _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, O_NONBLOCK, UFFD_API,
+    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER,
+    _UFFDIO_WAKE, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, O_NONBLOCK, UFFD_API,
     UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE,
-    UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MISSING_HUGETLBFS,
-    UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS,
-    UFFD_FEATURE_WP_HUGETLBFS_SHMEM, UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY,
-    UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING,
-    UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_copy, uffdio_range,
-    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MINOR_HUGETLBFS,
+    UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_HUGETLBFS, UFFD_FEATURE_MISSING_SHMEM,
+    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
+    UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE,
+    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING,
+    UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_continue,
+    uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 
 /// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
 const WRITEPROTECT_MODE_WP: u64 = 1;
 const WRITEPROTECT_MODE_DONTWAKE: u64 = 1 << 1;
+/// Those of `uffdio_continue::mode`.
+const CONTINUE_MODE_DONTWAKE: u64 = 1;
+const CONTINUE_MODE_WP: u64 = 1 << 1;
 
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +106,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             | UFFD_FEATURE_EVENT_REMAP
             | UFFD_FEATURE_EVENT_REMOVE
             | UFFD_FEATURE_EVENT_UNMAP;
-        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS | missing | events;
+        let minor = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MINOR_HUGETLBFS;
+        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS | missing | minor | events;
         let features = u64::from(if watches { any | writes } else { any });
         let wanted = api.features;
         let is_wrong = api.api != u64::from(UFFD_API) || wanted & !features != 0;
@@ -125,6 +131,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let modes = [
             (UFFDIO_REGISTER_MODE_MISSING, Flags::USERFAULT),
             (UFFDIO_REGISTER_MODE_WP, Flags::USERFAULT_WRITE),
+            (UFFDIO_REGISTER_MODE_MINOR, Flags::USERFAULT_PRESENT),
         ];
         let known = modes.iter().fold(0, |all, (mode, _)| all | u64::from(*mode));
         if asked.mode == 0 || asked.mode & !known != 0 {
@@ -137,7 +144,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let armed = modes.iter().filter(|(mode, _)| has(*mode));
         let armed = armed.fold(Flags::NONE, |all, (_, flag)| all.with(*flag));
         let (start, end) = self.checked(&asked.range)?;
-        let has_huge = self.may_register((start, end), handler)?;
+        let has_huge = self.may_register((start, end), armed, handler)?;
         self.handler = Some(handler);
         self.each_part(start, end, |process, vma, part| match vma.flags.has(armed) {
             true => Ok(()), // it is armed for this already, and perhaps for more
@@ -146,15 +153,22 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let ioctls = [_UFFDIO_WAKE, _UFFDIO_COPY].map(|nr| 1 << nr);
         let zeros = if has_huge { 0 } else { 1 << _UFFDIO_ZEROPAGE };
         let protects = if has(UFFDIO_REGISTER_MODE_WP) { 1 << _UFFDIO_WRITEPROTECT } else { 0 };
-        asked.ioctls = ioctls.iter().sum::<u64>() | zeros | protects;
+        let continues = if has(UFFDIO_REGISTER_MODE_MINOR) { 1 << _UFFDIO_CONTINUE } else { 0 };
+        asked.ioctls = ioctls.iter().sum::<u64>() | zeros | protects | continues;
         Ok(0)
     }
     /// Whether a descriptor may arm the vmas of a range, of which there is one at least; says
     /// whether one has huge pages of a pool.
-    fn may_register(&self, (start, end): (u64, u64), handler: Handler) -> Result<bool, Errno> {
+    fn may_register(
+        &self,
+        (start, end): (u64, u64),
+        armed: Flags,
+        handler: Handler,
+    ) -> Result<bool, Errno> {
         let (mut found, mut has_huge) = (false, false);
         for vma in self.vmas_in(start, end) {
-            if !self.can_be_armed(&vma) {
+            let lacks_file = armed.has(Flags::USERFAULT_PRESENT) && !vma.is_of_file();
+            if !self.can_be_armed(&vma) || lacks_file {
                 return Err(Errno::INVAL);
             }
             if start > vma.start() && !start.is_multiple_of(vma.page_bytes()) {
@@ -227,6 +241,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         for (flag, arm, disarm) in [
             (Flags::USERFAULT, Advice::UserfaultArm, Advice::UserfaultDisarm),
             (Flags::USERFAULT_WRITE, Advice::UserfaultWriteArm, Advice::UserfaultWriteDisarm),
+            (Flags::USERFAULT_PRESENT, Advice::UserfaultPresentArm, Advice::UserfaultPresentDisarm),
         ] {
             match (flags.has(flag), vma.flags.has(flag)) {
                 (true, false) => self.mm.advise(self.space, part, arm)?,
@@ -307,6 +322,30 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             }
         });
         answered(done, &asked.range, asked.mode & modes != 0, &mut asked.zeropage)
+    }
+    /// `UFFDIO_CONTINUE`: pages that their files have are mapped.
+    pub fn uffdio_continue(&mut self, fd: &Userfaultfd, asked: &mut uffdio_continue) -> Answer {
+        let modes = CONTINUE_MODE_DONTWAKE | CONTINUE_MODE_WP;
+        let checked = fd.ready().and_then(|_| self.checked(&asked.range));
+        let (start, end) = match checked {
+            Ok(ends) if asked.mode & !modes == 0 => ends,
+            Ok(_) => return Answer::of(Err(Errno::INVAL)),
+            Err(why) => return Answer::of(Err(why)),
+        };
+        let is_watched = asked.mode & CONTINUE_MODE_WP != 0;
+        let done = self.fill(start, end, is_watched, |process, vma, at| {
+            if !vma.is_of_file() {
+                return Err(if vma.is_huge() { Errno(errno::EFAULT) } else { Errno::INVAL });
+            }
+            let with = if is_watched { FillWith::PresentWatched } else { FillWith::Present };
+            let done = process.mm.fill(process.space, Va::new(at), with);
+            done.map(|()| vma.page_bytes()).map_err(|Unfilled { why, .. }| match why {
+                FillError::Beyond(_) if !vma.is_huge() => Errno::INVAL,
+                why => filled(why),
+            })
+        });
+        let dont_wake = asked.mode & CONTINUE_MODE_DONTWAKE != 0;
+        answered(done, &asked.range, dont_wake, &mut asked.mapped)
     }
     /// Takes a guard away where a page is to be filled, as Linux does: it is a missing page there,
     /// and nowhere else. It stays where a file has the page.

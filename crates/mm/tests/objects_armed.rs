@@ -301,6 +301,130 @@ fn a_large_leaf_of_an_object_is_watched() {
         assert_eq!(fault(&mm, id, nth, Access::Write), told(nth));
     }
     assert_eq!(fault(&mm, id, 600, Access::Write), Outcome::Mapped(Order::BASE), "one at a time");
+    mm.watch(id, page(511), Watch::Nothing).unwrap();
+    assert_eq!(fault(&mm, id, 511, Access::Write), Outcome::Mapped(Order::BASE), "by pages");
+    assert_eq!(fault(&mm, id, 510, Access::Write), told(510));
+}
+
+/// A page that the object has and the area does not map is told, and let in as it is.
+#[test]
+fn what_an_object_has_is_told_where_that_is_asked_for() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.set_object_policy(only(2));
+    let (of, id, _) = armed(&mm, Advice::UserfaultPresentArm);
+    let there = |nth: u64| Outcome::UserfaultPresent(Va::new(at(nth)));
+    let let_in = |nth| fill(&mm, id, nth, FillWith::Present);
+    let none = |nth: u64| Err(FillError::NoContents(Va::new(at(nth))));
+    let unarmed = |nth: u64| Err(FillError::Unarmed(Va::new(at(nth))));
+    poke(&mm, of, 3, 9); // in a folio of four
+    for first in [0, OWN] {
+        assert_eq!(let_in(first + 5), none(first + 5));
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(fault(&mm, id, first + 3, access), there(first + 3));
+        }
+        assert_eq!(let_in(first + 3), Ok(()));
+        assert_eq!(let_in(first + 3), present(first + 3));
+        assert_eq!(load(&sim, &mm, id, at(first + 3)), 9);
+        assert_eq!(fault(&mm, id, first + 2, Access::Read), there(first + 2), "one by one");
+    }
+    // In the shared area it may be written to, in the private one it is copied.
+    assert_eq!(store(&sim, &mm, id, at(3), 8), []);
+    assert_eq!(store(&sim, &mm, id, at(OWN + 3), 7), [Outcome::Copied]);
+    assert_eq!((peek(&mm, of, 3), load(&sim, &mm, id, at(OWN + 3))), (Some(8), 7));
+    // What the object has not comes as ever, and brings nothing with it.
+    assert_eq!(fault(&mm, id, 5, Access::Read), Outcome::Mapped(Order::BASE));
+    assert_eq!([says(&mm, id, 4), says(&mm, id, 6)], [None; 2]);
+    assert_eq!(fault(&mm, id, 4, Access::Read), there(4));
+    // Beyond its end nothing is let in, nor where nobody is told.
+    mm.resize_object(of, Pages::new(12)).unwrap();
+    assert_eq!(let_in(12), Err(FillError::Beyond(Va::new(at(12)))));
+    assert_eq!(let_in(40), unarmed(40));
+    assert_eq!(fill(&mm, id, 4, FillWith::PresentWatched), unarmed(4));
+    // What was dropped is told again; a handler that puts a page there finds it taken.
+    mm.advise(id, row(0, 8), Advice::DontNeed).unwrap();
+    assert_eq!(fault(&mm, id, 3, Access::Read), there(3));
+    assert_eq!(copy(&mm, id, 3), present(3));
+    // Watched from the start, whatever was there; and not, over a marker.
+    mm.advise(id, row(0, ROOM), Advice::UserfaultWriteArm).unwrap();
+    assert_eq!(fill(&mm, id, 4, FillWith::PresentWatched), Ok(()));
+    assert_eq!(fault(&mm, id, 4, Access::Write), told(4));
+    mm.watch(id, row(2, 2), Watch::All).unwrap();
+    assert_eq!(fault(&mm, id, 3, Access::Write), there(3));
+    assert_eq!([let_in(3), fill(&mm, id, 2, FillWith::PresentWatched)], [Ok(()); 2]);
+    assert_eq!(store(&sim, &mm, id, at(3), 6), []);
+    assert_eq!(fault(&mm, id, 2, Access::Write), told(2));
+    // Disarmed: as ever. What maps no object is not armed so.
+    mm.advise(id, row(0, ROOM), Advice::UserfaultPresentDisarm).unwrap();
+    assert_eq!(fault(&mm, id, 6, Access::Read), Outcome::Mapped(Order::BASE));
+    let whole = area(&mm, id, at(200), PAGE);
+    let refused = mm.advise(id, whole, Advice::UserfaultPresentArm);
+    assert_eq!(refused, Err(RangeError::Hole(whole.start())));
+    assert_eq!(let_in(200), unarmed(200));
+    // A child asks nobody.
+    let child = mm.fork(id).unwrap();
+    mm.switch(Some(child)).unwrap();
+    assert!(matches!(fault(&mm, child, OWN + 2, Access::Read), Outcome::Mapped(_)));
+}
+
+/// A page is let in beside each step of another operation: it is there, or nothing is.
+#[test]
+fn a_page_is_let_in_beside_another_operation() {
+    type Other = fn(&Mm<'_>, (ObjectId, SpaceId, SpaceId));
+    let others: [(&str, Other); 5] = [
+        ("the same page", |mm, (_, id, _)| {
+            let _ = fill(mm, id, 5, FillWith::Present);
+        }),
+        ("punch", |mm, (of, ..)| {
+            mm.punch_object(of, Pages::new(0), Pages::new(ROOM)).unwrap();
+        }),
+        ("cut", |mm, (of, ..)| mm.resize_object(of, Pages::new(5)).unwrap()),
+        ("unmap", |mm, (_, id, _)| mm.unmap(id, row(0, 128)).unwrap()),
+        ("disarm", |mm, (_, id, _)| {
+            mm.advise(id, row(0, ROOM), Advice::UserfaultPresentDisarm).unwrap();
+        }),
+    ];
+    for (name, act) in others {
+        for step in 1.. {
+            let beside = Beside::new(sim(2, 16));
+            let mm = beside.manager(Policy::BASE_ONLY);
+            let all = armed(&mm, Advice::UserfaultPresentArm);
+            let (of, id, _) = all;
+            poke(&mm, of, 5, 9);
+            beside.sim.on(cpu(1), || mm.online());
+            let filled = || fill(&mm, id, 5, FillWith::Present);
+            let Some(done) = beside.before_step(step, || act(&mm, all), filled) else {
+                assert!(step > 10, "{name}");
+                break;
+            };
+            let there = beside.sim.user_load(Va::new(at(5)), 8).ok();
+            let what = format!("{name}, step {step}: {done:?}, {there:?}");
+            let goes = matches!(name, "punch" | "cut" | "unmap");
+            let is_other = name == "the same page" && done == present(5);
+            assert!(there.is_none_or(|word| word == 9), "{what}");
+            assert!(there.is_some() == (done.is_ok() || is_other) || goes, "{what}");
+        }
+    }
+}
+
+/// Without memory for a table nothing is let in, and later it is.
+#[test]
+fn a_page_is_let_in_with_memory_for_its_table() {
+    for k in 1.. {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let (of, id, _) = armed(&mm, Advice::UserfaultPresentArm);
+        poke(&mm, of, 5, 9);
+        sim.fault_plan().set(Failing::From(k));
+        let done = fill(&mm, id, 5, FillWith::Present);
+        sim.fault_plan().set(Failing::Nothing);
+        if done.is_ok() {
+            assert!(k > 1 && load(&sim, &mm, id, at(5)) == 9);
+            break;
+        }
+        assert_eq!(done, Err(RangeError::NoMemory.into()), "k = {k}");
+        assert_eq!(fill(&mm, id, 5, FillWith::Present), Ok(()));
+    }
 }
 
 /// Without memory: nothing, or the page is the object's with all that is in it.

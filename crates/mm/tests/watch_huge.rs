@@ -5,10 +5,11 @@ use crate::common::beside::Beside;
 use crate::common::*;
 use crate::fill_huge::*;
 use crate::private_huge::{filled, shown, sim_by};
+use foliant::fault::{FillError, FillWith, Refusal};
 use foliant::pool::Budget;
-use foliant::space::{Advice, Flags, Move, Place, RangeError, SpaceId, Watch};
+use foliant::space::{Advice, Flags, Move, RangeError, SpaceId, Watch};
 use foliant::table::{Aarch64, Attrs, Entry, Paging, X86_64};
-use foliant::{Access, Outcome, Policy};
+use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
 use foliant_sim::{Failing, Format, X86Levels};
 use foliant_units::{Bytes, Va};
@@ -73,6 +74,8 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
     shown(&mm, (8, 6, 3, 0));
     assert_eq!((see(1), says(&mm, id, 1)), (0, WATCHED));
     shown(&mm, (8, 5, 2, 0));
+    mm.watch(id, places(0, 4), Watch::Present).unwrap();
+    assert_eq!(write(&mm, id, 2), told(2), "a marker stays");
     assert_eq!(write(&mm, id, 1), told(1));
     // What is dropped is watched still: a place with a reservation, as no page is surplus.
     mm.advise(id, places(0, 2), Advice::DontNeed).unwrap();
@@ -246,6 +249,62 @@ fn a_huge_page_of_an_object_is_watched_where_it_is_mapped() {
     );
 }
 
+/// A huge page that the object has is told and let in as a whole.
+fn present<P: Paging>(format: Format, replace: Option<Replace>) {
+    let sim = sim_by(format, replace);
+    let (mm, id) = filled::<P>(&sim, 8);
+    let of = object(&mm);
+    let other = mm.create(None).unwrap();
+    map_object(&mm, other, 0, of, SHARED);
+    map_object(&mm, id, 0, of, SHARED);
+    map_object(&mm, id, 10, of, Flags::READ_WRITE);
+    for first in [0, 10] {
+        mm.advise(id, places(first, 3), Advice::UserfaultPresentArm).unwrap();
+    }
+    mm.switch(Some(other)).unwrap();
+    assert_eq!(store(&sim, &mm, other, at(0) + 8, 3), MAPPED);
+    mm.switch(Some(id)).unwrap();
+    let let_in = |nth, with| mm.fill(id, Va::new(at(nth)), with).map_err(|not| not.why);
+    for first in [0, 10] {
+        for access in [Access::Read, Access::Write] {
+            let there = Outcome::UserfaultPresent(Va::new(at(first)));
+            assert_eq!(mm.fault(id, Va::new(at(first)), access), there);
+        }
+        let none = FillError::NoContents(Va::new(at(first + 1)));
+        assert_eq!(let_in(first + 1, FillWith::Present), Err(none));
+        let inside = mm.fill(id, Va::new(at(first) + PAGE), FillWith::Present);
+        assert_eq!(inside.unwrap_err().why, FillError::Unarmed(Va::new(at(first) + PAGE)));
+        assert_eq!(let_in(first, FillWith::Present), Ok(()));
+        assert_eq!(load(&sim, &mm, id, at(first) + 8), 3);
+        let taken = FillError::Present(Va::new(at(first)));
+        assert_eq!(let_in(first, FillWith::Present), Err(taken));
+    }
+    shown(&mm, (8, 7, 5, 0));
+    assert!(is_free(&store(&sim, &mm, id, at(0) + 8, 4)));
+    assert_eq!(store(&sim, &mm, id, at(10) + 8, 5), [Outcome::Copied], "of its reservation");
+    shown(&mm, (8, 6, 4, 0));
+    assert_eq!([0, 10].map(|nth| load(&sim, &mm, id, at(nth) + 8)), [4, 5]);
+    // What the object has not comes as ever.
+    assert_eq!(store(&sim, &mm, id, at(1), 6), MAPPED);
+    assert_eq!(load(&sim, &mm, other, at(1)), 6);
+    mm.audit(&[id, other]).unwrap();
+    if P::KEEPS.has(Attrs::UFFD_WP) {
+        arm(&mm, id, 10, 3);
+        assert_eq!(let_in(11, FillWith::PresentWatched), Ok(()));
+        assert_eq!((says(&mm, id, 11), write(&mm, id, 11)), (WATCHED, told(11)));
+    }
+    mm.switch(None).unwrap();
+    mm.end(other).unwrap();
+    mm.end(id).unwrap();
+    mm.end_object(of).unwrap();
+    shown(&mm, (8, 8, 0, 0));
+}
+
+#[test]
+fn a_huge_page_of_an_object_is_let_in_as_a_whole() {
+    on_every_format!(present);
+}
+
 /// Private pages that a handler fills, watched from the start or not, over a marker or not.
 #[test]
 fn a_huge_page_may_be_watched_from_the_start() {
@@ -290,27 +349,63 @@ fn a_watch_of_huge_pages_without_memory_leaves_no_trace() {
     }
 }
 
-/// An empty table of an area that is gone is taken out of the way of a marker.
+/// A space that both CPUs run, with two missing pages that are reserved for it.
+fn begun(beside: &Beside) -> (AuditedMm<'_>, SpaceId) {
+    let mm = beside.manager(Policy::BASE_ONLY);
+    mm.resize_pool(SIZE, 2, Budget::ALL).unwrap();
+    let id = mm.create(None).unwrap();
+    mm.cpus().for_each(|cpu| beside.sim.on(cpu, || mm.online()));
+    mm.cpus().for_each(|cpu| beside.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
+    map(&mm, id, 0, 2, HUGE);
+    (mm, id)
+}
+
+/// A fault that lost its area leaves its table behind, empty: it is taken out of a marker's way.
 #[test]
-fn a_table_in_the_place_of_a_huge_page_makes_way_for_its_marker() {
-    let sim = sim_by(X86, None);
-    let (mm, id) = filled::<X86_64<4>>(&sim, 2);
-    area(&mm, id, at(1), PAGE); // keeps the table of the page beside it
-    area(&mm, id, at(0), PAGE);
-    assert_eq!(store(&sim, &mm, id, at(0), 1), [Outcome::Mapped(foliant_units::Order::BASE)]);
-    mm.advise(id, range(at(0), PAGE), Advice::DontNeed).unwrap();
-    let over = foliant::space::MapRequest {
-        place: Place::Fixed(Va::new(at(0))),
-        bytes: SIZE.bytes(),
-        flags: HUGE,
-        tag: 0,
-    };
-    mm.map(id, &over).unwrap();
-    arm(&mm, id, 0, 1);
-    watch(&mm, id, 0, 1);
-    assert_eq!(write(&mm, id, 0), told(0));
-    assert_eq!(load(&sim, &mm, id, at(0)), 0);
-    assert_eq!(says(&mm, id, 0), WATCHED);
+fn a_table_that_a_late_fault_left_gives_way_to_a_marker() {
+    let (machine, mm, _over) = meddled(1, 64, Policy::BASE_ONLY);
+    mm.online();
+    mm.resize_pool(SIZE, 1, Budget::ALL).unwrap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let behind = area(mm, id, at(1), PAGE); // keeps the table above
+    store(&machine.sim, mm, id, behind.start().get(), 1);
+    let gone = area(mm, id, at(0), SIZE_2M);
+    machine.after_clearing(PAGE, move || mm.unmap(id, gone).unwrap());
+    let late = mm.fault(id, gone.start(), Access::Write);
+    assert_eq!(late, Outcome::Refused(Refusal::NoArea(gone.start())));
+    map(mm, id, 0, 1, HUGE);
+    arm(mm, id, 0, 1);
+    lift(mm, id, 0, 1);
+    let before = mm.total(Event::TableFreed);
+    watch(mm, id, 0, 1);
+    assert_eq!(mm.total(Event::TableFreed) - before, 1);
+    assert_eq!(write(mm, id, 0), told(0));
+    assert_eq!(load(&machine.sim, mm, id, at(0)), 0);
+    assert_eq!(says(mm, id, 0), WATCHED);
+}
+
+/// The end of being armed beside each step of a read of a marker: a page comes in any case, and it
+/// may be written to.
+#[test]
+fn a_read_of_a_marker_beside_the_end_of_being_armed() {
+    for step in 1.. {
+        let beside = Beside::new(sim(2, 32));
+        let (mm, id) = begun(&beside);
+        arm(&mm, id, 0, 2);
+        watch(&mm, id, 0, 2);
+        let read = || _ = mm.fault(id, Va::new(at(1)), Access::Read);
+        let disarm = || mm.advise(id, places(0, 2), Advice::UserfaultWriteDisarm).unwrap();
+        let ran = beside.before_step(step, read, disarm);
+        assert_eq!(says(&mm, id, 1), if ran.is_some() { WRITABLE } else { None }, "step {step}");
+        assert!(matches!(write(&mm, id, 0), Outcome::Mapped(_)), "step {step}");
+        assert_eq!(store(&beside.sim, &mm, id, at(1), 2).len(), usize::from(ran.is_none()));
+        mm.audit(&[id]).unwrap();
+        if ran.is_none() {
+            assert!(step > 20, "{step}");
+            break;
+        }
+    }
 }
 
 /// A watch beside each step of a fault, and a fault beside each step of a watch: behind the watch
@@ -320,12 +415,7 @@ fn a_watch_of_huge_pages_beside_a_write() {
     for (is_watch_first, is_there) in [(false, false), (true, false), (true, true)] {
         for step in 1.. {
             let beside = Beside::new(sim(2, 32));
-            let mm = beside.manager(Policy::BASE_ONLY);
-            mm.resize_pool(SIZE, 2, Budget::ALL).unwrap();
-            let id = mm.create(None).unwrap();
-            mm.cpus().for_each(|cpu| beside.sim.on(cpu, || mm.online()));
-            mm.cpus().for_each(|cpu| beside.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
-            map(&mm, id, 0, 2, HUGE);
+            let (mm, id) = begun(&beside);
             if is_there {
                 store(&beside.sim, &mm, id, at(1), 1);
             }

@@ -75,7 +75,10 @@ impl<'m> SimStage<'m> {
             }
             match self.manager.fault(space, va, access) {
                 Outcome::OutOfMemory | Outcome::OverLimit => return Err(Stopped::NoMemory(va)),
-                Outcome::Refused(_) | Outcome::Userfault(_) | Outcome::UserfaultWrite(_) => break,
+                Outcome::Refused(_)
+                | Outcome::Userfault(_)
+                | Outcome::UserfaultWrite(_)
+                | Outcome::UserfaultPresent(_) => break,
                 _ => {}
             }
         }

@@ -92,7 +92,7 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
         assert_eq!(process.uffdio_register(&fd, &mut asked), Err(Errno(EINVAL)), "not yet");
         assert_eq!(process.uffdio_wake(&fd, &pages(0, 4)), no(EINVAL));
         let api = u64::from(UFFD_API);
-        for (api, features) in [(api + 1, 0), (api, UFFD_FEATURE_MINOR_SHMEM), (api, 1 << 31)] {
+        for (api, features) in [(api + 1, 0), (api, UFFD_FEATURE_THREAD_ID), (api, 1 << 31)] {
             let mut asked = uffdio_api { api, features: u64::from(features), ioctls: 9 };
             assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)));
             assert_eq!((asked.api, asked.features, asked.ioctls), (0, 0, 0));
@@ -109,7 +109,9 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
             | UFFD_FEATURE_EVENT_REMOVE
             | UFFD_FEATURE_EVENT_UNMAP
             | UFFD_FEATURE_WP_UNPOPULATED
-            | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+            | UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+            | UFFD_FEATURE_MINOR_SHMEM
+            | UFFD_FEATURE_MINOR_HUGETLBFS;
         assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
         assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
         assert_eq!(process.uffdio_wake(&fd, &pages(0, 4)), done(woken(0, 4)));
@@ -218,6 +220,53 @@ fn missing_pages_of_a_file_are_told_and_filled_for_all() {
         assert_eq!(copy(process, &fd, pages(18, 1), 0).1, PAGE as i64);
         assert_eq!(file.pread(&mut bytes, 2 * PAGE as i64), Ok(2));
         assert_eq!(bytes, [5; 2]);
+    });
+}
+
+/// What a file has is told and let in, where that was asked for; the answers are Linux 6.18's.
+#[test]
+fn pages_that_a_file_has_are_told_and_let_in() {
+    with(|process, sim| {
+        let file = F::memfd(process.manager(), b"f", 0).unwrap();
+        assert_eq!(file.ftruncate(4 * PAGE as i64), Ok(0));
+        show(process, (0, 8), (&file, 0), MAP_SHARED | MAP_FIXED);
+        assert_eq!(file.pwrite(&[5; 3 * PAGE as usize], 0), Ok(3 * PAGE));
+        put(process, 16, 4, RW);
+        let fd = ready(process, UFFD_FEATURE_MINOR_SHMEM);
+        const MINOR: u32 = UFFDIO_REGISTER_MODE_MINOR;
+        assert_eq!(register(process, &fd, pages(16, 4), MINOR), Err(EINVAL));
+        let asked = register(process, &fd, pages(0, 8), MINOR).unwrap();
+        assert_eq!(asked & 1 << _UFFDIO_CONTINUE, 1 << _UFFDIO_CONTINUE);
+        assert_eq!(flags(process, 0), "VmFlags: rd wr sh mr mw me ms ui sd ");
+        let told = |nth, flags: u32| {
+            Fault::Told(Told { descriptor: fd.id(), address: at(nth), flags: u64::from(flags) })
+        };
+        let minor = UFFD_PAGEFAULT_FLAG_MINOR;
+        assert_eq!(fault(process, at(1) + 9, Access::Read), told(1, minor));
+        let write = minor | UFFD_PAGEFAULT_FLAG_WRITE;
+        assert_eq!(fault(process, at(1) + 9, Access::Write), told(1, write));
+        let let_in = |process: &mut P<'_, '_>, range: uffdio_range, mode| {
+            let mut asked = uffdio_continue { range, mode, mapped: 77 };
+            (process.uffdio_continue(&fd, &mut asked), asked.mapped)
+        };
+        assert_eq!(let_in(process, pages(1, 1), 0), (done(woken(1, 1)), PAGE as i64));
+        assert_eq!(let_in(process, pages(1, 1), 1), (no(EEXIST), -i64::from(EEXIST)));
+        assert_eq!(load(process, sim, at(1)), Ok(5));
+        assert_eq!(let_in(process, pages(0, 1), 1), (done(None), PAGE as i64));
+        let some = Answer { result: Err(Errno(EAGAIN)), wakes: woken(2, 1) };
+        assert_eq!(let_in(process, pages(2, 2), 0), (some, PAGE as i64));
+        for (nth, mode, why) in [(3, 0, EFAULT), (4, 0, EINVAL), (0, 2, EINVAL), (17, 0, ENOENT)] {
+            let got = let_in(process, pages(nth, 1), mode);
+            assert_eq!(got, (no(why), -i64::from(why)), "page {nth}");
+        }
+        assert_eq!(let_in(process, pages(0, 1), 4), (no(EINVAL), 77));
+        assert_eq!(let_in(process, pages(0, 0), 0), (no(EINVAL), 77));
+        // What is made anew is nobody's to let in.
+        assert_eq!(fault(process, at(3), Access::Write), Fault::Done);
+        register(process, &fd, pages(16, 4), MISSING).unwrap();
+        assert_eq!(let_in(process, pages(16, 1), 0), (no(EINVAL), -i64::from(EINVAL)));
+        process.close_userfaultfd(fd).unwrap();
+        assert_eq!(flags(process, 0), "VmFlags: rd wr sh mr mw me ms sd ");
     });
 }
 

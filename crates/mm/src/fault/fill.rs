@@ -21,6 +21,8 @@
 //! - L4. Pages come one by one, in the order of their addresses. The first that does not come ends
 //!   the fill: those before it stay, none behind it was touched, and it is told how many came.
 //! - L5. Where the contents of a huge page end early, it goes back to its pool, and none is mapped.
+//! - L6. What the object has and the area does not map is let in as it is: none is made. Where the
+//!   object has none the fill ends.
 //!
 //! **Locking.** As a fault (`fault`), with one page in hand.
 //!
@@ -55,6 +57,10 @@ pub enum FillWith<'c> {
     Watched(&'c [[u8; FRAME_BYTES as usize]]),
     /// So many that show the shared page of zeros, until each is written to.
     Zeros(Pages),
+    /// The page that the object has, small or huge ([`Outcome::UserfaultPresent`]): one.
+    Present,
+    /// The same, watched from the start.
+    PresentWatched,
 }
 
 impl<'c> FillWith<'c> {
@@ -65,6 +71,7 @@ impl<'c> FillWith<'c> {
                 Pages::new(contents.len() as u64)
             }
             FillWith::Zeros(pages) => pages,
+            FillWith::Present | FillWith::PresentWatched => Pages::new(1),
         }
     }
     /// What the nth of them becomes.
@@ -73,6 +80,8 @@ impl<'c> FillWith<'c> {
             FillWith::Copy(contents) => Filling::Copy(&contents[nth as usize]),
             FillWith::Watched(contents) => Filling::Watched(&contents[nth as usize]),
             FillWith::Zeros(_) => Filling::Zeros,
+            FillWith::Present => Filling::Present { is_watched: false },
+            FillWith::PresentWatched => Filling::Present { is_watched: true },
         }
     }
 }
@@ -87,23 +96,35 @@ pub(crate) enum Filling<'c> {
     Huge,
     /// The same, watched from the start.
     HugeWatched,
+    /// What the object has, of either size (L6).
+    Present {
+        is_watched: bool,
+    },
 }
 
 impl Filling<'_> {
     /// Whether the page is watched from the start.
     pub(super) fn is_watched(&self) -> bool {
-        matches!(self, Filling::Watched(_) | Filling::HugeWatched)
+        matches!(
+            self,
+            Filling::Watched(_) | Filling::HugeWatched | Filling::Present { is_watched: true }
+        )
+    }
+    /// Whether it is what the object has already.
+    pub(crate) fn is_present(&self) -> bool {
+        matches!(self, Filling::Present { .. })
     }
     /// Whether the handler may fill the missing page at an address of an area with it.
     pub(crate) fn suits(&self, area: &Area, va: Va) -> bool {
         let armed = match self {
-            Filling::Copy(_) | Filling::Zeros | Filling::Huge => Flags::ARMED,
-            Filling::Watched(_) | Filling::HugeWatched => Flags::USERFAULT_WRITE,
+            _ if self.is_watched() => Flags::USERFAULT_WRITE,
+            _ => Flags::ARMED,
         };
         let is_huge = matches!(self, Filling::Huge | Filling::HugeWatched);
+        let is_present = self.is_present() && area.flags.has(Flags::OBJECT);
         let is_whole = match area.flags.huge_order() {
-            Some(order) => is_huge && va.is_aligned(order.bytes()),
-            None => !is_huge,
+            Some(order) => (is_huge || is_present) && va.is_aligned(order.bytes()),
+            None => !is_huge && (is_present || !self.is_present()),
         };
         is_whole && !area.flags.has(Flags::KERNEL) && area.flags.and(armed) != Flags::NONE
     }
@@ -120,7 +141,8 @@ pub enum FillError {
     Beyond(Va),
     /// Something is at this address already: a page, or a guard.
     Present(Va),
-    /// The contents of the huge page at this address ended early.
+    /// The contents of the huge page at this address ended early, or the object has no page to let
+    /// in there.
     NoContents(Va),
 }
 
@@ -143,7 +165,7 @@ impl fmt::Display for FillError {
                 write!(f, "something is at {va} already: let its program go on")
             }
             FillError::NoContents(va) => {
-                write!(f, "the contents of the huge page at {va} ended early: have all of them")
+                write!(f, "the contents of the page at {va} are not all there: have all of them")
             }
         }
     }
@@ -191,11 +213,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             let found = self.view.walk(self.va);
             let step = match area.flags.huge_order() {
-                Some(order) => {
-                    // An object's own entries are not watched (space::watch::H1).
-                    let is_watched = with.is_watched() && !self.space.is_object();
-                    self.fill_huge(&area, order, &found, (is_watched, came))
-                }
+                Some(order) => self.fill_huge(&area, order, &found, (with, came)),
                 None => self.fill_small(&area, &found, with, came),
             };
             match step {
@@ -210,6 +228,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let is_vacant = is_vacant(found);
         match (found.entry, with) {
             (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
+            (_, Filling::Present { is_watched }) if is_vacant => {
+                self.fill_present(area, found, is_watched)
+            }
             _ if is_vacant && area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
                 self.fill_shared(area, found, with, came)
             }
@@ -229,14 +250,17 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         area: &Area,
         order: Order,
         found: &Found,
-        (is_watched, came): (bool, bool),
+        (with, came): (Filling<'_>, bool),
     ) -> Step {
+        // An object's own entries are not watched (space::watch::H1).
+        let is_watched = with.is_watched() && !self.space.is_object();
         match found.entry {
             _ if found.level < level_of(order) => Step::Need(Need::Clear(self.va, order)),
             _ if is_lost(found.word) => Step::Done(Outcome::NoHugePage(order)),
             Entry::Soft(soft) if soft.is_waited_for() => Step::Need(Need::Wait),
             Entry::Table(_) => Step::Again,
             _ if !is_place(found) => Step::Done(Outcome::Spurious),
+            _ if with.is_present() => self.fill_huge_present(area, order, found, is_watched),
             _ if area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
                 self.fill_huge_shared(area, order, found, (is_watched, came))
             }
@@ -267,6 +291,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             Filling::Zeros => self.stock.clear(&claim),
             Filling::Huge | Filling::HugeWatched => unreachable!("it is published as a huge page"),
+            Filling::Present { .. } => unreachable!("it is the object's"),
         }
         let origin = self.space.member.origin(self.va, area.offset(self.stock));
         let head = self.stock.enlist(claim, 1, origin);

@@ -136,6 +136,15 @@ impl Offer {
     }
 }
 
+/// What has an object's page mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// An access: where it is the program's to let in, that is told.
+    ByAccess,
+    /// The program's handler.
+    ByHandler,
+}
+
 /// Whether a place was found where a page can come: empty, spent or watched.
 pub(super) fn is_place(found: &Found) -> bool {
     match found.entry {
@@ -164,7 +173,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 Step::Need(Need::Wait)
             }
             _ if is_place(found) && area.flags.has(Flags::OBJECT) => {
-                self.huge_of_object(area, order, found, is_marked(found))
+                self.huge_of_object(area, order, found, (Brought::ByAccess, is_marked(found)))
             }
             _ if is_place(found) => self.missing(area, found),
             Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),

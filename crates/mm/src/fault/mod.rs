@@ -137,6 +137,9 @@ pub enum Outcome {
     Userfault(Va),
     /// The write is handed to the program, which watches the page, lifts that and tries again.
     UserfaultWrite(Va),
+    /// The fault is handed to the program, which lets the page in that the object has, and tries
+    /// again.
+    UserfaultPresent(Va),
     /// The access is not allowed.
     Refused(Refusal),
     /// No huge page of this size is left: none was reserved, and the pool is empty.
@@ -217,6 +220,8 @@ pub(crate) struct Offers {
     pub(crate) block: BlockOffer,
     /// The space of the object that a page is asked of ([`Need::OfObject`]).
     pub(crate) object: Cell<Option<SpaceId>>,
+    /// Whether an object had none and made one for this fault, which nobody is told of.
+    pub(crate) came: Cell<bool>,
     work: Cell<Option<Turn>>,
 }
 

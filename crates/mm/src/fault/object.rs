@@ -46,6 +46,7 @@
 //! that gets the entries, that of the object's table is held for a few words. Nobody takes the two
 //! the other way round.
 
+use super::hugetlb::Brought;
 use super::{Access, Fault, Filling, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
 use crate::frame::{Flag, Kind};
@@ -119,6 +120,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if page.is_broken(self.stock) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
         }
+        if self.tells_of_present(area) {
+            return Step::Done(Outcome::UserfaultPresent(self.va));
+        }
         if is_marked(found) && self.access == Access::Write {
             return Step::Done(Outcome::UserfaultWrite(self.va));
         }
@@ -133,6 +137,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
         }
         step
+    }
+    /// Whether it is the program's to let in what the object has.
+    fn tells_of_present(&self, area: &Area) -> bool {
+        area.flags.has(Flags::USERFAULT_PRESENT) && !self.offers.came.get()
     }
     /// What is done where the object has no page: it is told, or done as `step` says.
     fn told_or(&self, area: &Area, found: &Found, step: Step) -> Step {
@@ -273,6 +281,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.access != Access::Write
             && object.object_around() == Around::Present
             && !area.flags.has(Flags::USERFAULT_WRITE)
+            && !area.flags.has(Flags::USERFAULT_PRESENT)
     }
     /// What a read brings with it: 64 KiB that are aligned, or begin with the area.
     fn around(&self, area: &Area) -> VaRange {
@@ -482,7 +491,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         area: &Area,
         order: Order,
         found: &Found,
-        is_watched: bool,
+        (brought, is_watched): (Brought, bool),
     ) -> Step {
         let stock = self.stock;
         let attached = Attachment::of(stock, area.attachment().expect("the area has an object"));
@@ -501,6 +510,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         if self.is_broken(pa.frame()) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
+        }
+        if brought == Brought::ByAccess && self.tells_of_present(area) {
+            return Step::Done(Outcome::UserfaultPresent(self.va));
         }
         match self.ensure(level, found) {
             Ok(()) => {}
@@ -529,7 +541,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         agreed.repeat(P::leaf(pa, level, attrs));
         self.space.count_huge(stock.machine.me(), order.pages().get());
         stock.count(Event::ObjectMapped);
-        match is_shared || self.access != Access::Write {
+        match is_shared || brought == Brought::ByHandler || self.access != Access::Write {
             true => Step::Done(Outcome::Mapped(order)),
             false => Step::Again, // it is copied now
         }
@@ -549,17 +561,51 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         found: &Found,
         (is_watched, came): (bool, bool),
     ) -> Step {
+        match (self.is_huge_there(area, order), came) {
+            (true, true) => self.fill_huge_present(area, order, found, is_watched),
+            (true, false) => Step::Done(Outcome::Spurious),
+            // It came, and was dropped from the object by now.
+            (false, true) => Step::Done(Outcome::Mapped(order)),
+            (false, false) => self.fill_huge_present(area, order, found, is_watched),
+        }
+    }
+    /// Whether the object has the huge page at the address.
+    fn is_huge_there(&self, area: &Area, order: Order) -> bool {
         let attached =
             Attachment::of(self.stock, area.attachment().expect("the area has an object"));
         let at = place(attached, self.va).align_down(order.bytes());
         let object: &Space = record(self.stock.machine, attached.object().pa());
-        let is_there = matches!(object.tables(self.stock).walk(at).entry, Entry::Leaf { .. });
-        match (is_there, came) {
-            (true, true) => self.huge_of_object(area, order, found, is_watched),
-            (true, false) => Step::Done(Outcome::Spurious),
-            // It came, and was dropped from the object by now.
-            (false, true) => Step::Done(Outcome::Mapped(order)),
-            (false, false) => self.ask_of_object(attached, at),
+        matches!(object.tables(self.stock).walk(at).entry, Entry::Leaf { .. })
+    }
+    /// Lets in the huge page that the object has; where it has none, that is asked for.
+    pub(super) fn fill_huge_present(
+        &self,
+        area: &Area,
+        order: Order,
+        found: &Found,
+        is_watched: bool,
+    ) -> Step {
+        if self.is_huge_there(area, order) {
+            return self.huge_of_object(area, order, found, (Brought::ByHandler, is_watched));
+        }
+        let attached =
+            Attachment::of(self.stock, area.attachment().expect("the area has an object"));
+        self.ask_of_object(attached, place(attached, self.va).align_down(order.bytes()))
+    }
+    /// Lets in the page that the object has; where it has none, that is asked for.
+    pub(super) fn fill_present(&self, area: &Area, found: &Found, is_watched: bool) -> Step {
+        let attached =
+            Attachment::of(self.stock, area.attachment().expect("the area has an object"));
+        match self.page_of_object(attached) {
+            Ok(page) if page.is_broken(self.stock) => {
+                Step::Done(Outcome::Refused(Refusal::Broken(self.va)))
+            }
+            Ok(page) => {
+                let attrs = attrs_of_object(area.flags);
+                let attrs = if is_watched { watched(attrs) } else { attrs };
+                self.share(area, found, &page, Shown { order: Order::BASE, attrs })
+            }
+            Err(step) => step,
         }
     }
     /// Whether the object that the area maps, if it maps one, ends before the address.

@@ -5,14 +5,14 @@
 //!   word 5   creator (40) │ index, high 24 bits       the frame of the space that it was made in
 //! ```
 //!
-//! An index is a page number modulo 2^47: the page of the address at which the folio's first page
+//! An index is a page number modulo 2^46: the page of the address at which the folio's first page
 //! was made. Addresses and indices differ by the area's offset, which is zero until the area is
 //! moved (`rmap`).
 
 use core::fmt;
 use foliant_units::{FRAME_BYTES, Frame, Pages, Va};
 
-const BITS: u32 = 47;
+const BITS: u32 = 46;
 const MASK: u64 = (1 << BITS) - 1;
 const LOW: u32 = 24;
 // The pages of the largest user half, and how far they can be moved either way.
@@ -27,6 +27,8 @@ pub(crate) struct Index(u64);
 pub struct AnonOffset(u64);
 
 impl AnonOffset {
+    /// How many bits of a word it takes.
+    pub(crate) const BITS: u32 = BITS;
     /// Of an area that was never moved.
     pub(crate) const NONE: AnonOffset = AnonOffset(0);
 
@@ -40,7 +42,7 @@ impl AnonOffset {
     pub(crate) const fn between(va: Va, index: Index) -> AnonOffset {
         AnonOffset(index.0.wrapping_sub(va.get() / FRAME_BYTES) & MASK)
     }
-    /// As a number of 47 bits.
+    /// As a number of [`BITS`](AnonOffset::BITS) bits.
     pub(crate) const fn word(self) -> u64 {
         self.0
     }

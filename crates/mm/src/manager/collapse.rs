@@ -160,6 +160,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Outcome::Refused(_)
                 | Outcome::Userfault(_)
                 | Outcome::UserfaultWrite(_)
+                | Outcome::UserfaultPresent(_)
                 | Outcome::NoHugePage(_) => Err(CollapseError::Changed(va)),
                 _ => Ok(()),
             },

@@ -20,7 +20,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// [`Outcome::Userfault`]. Each page is there for all CPUs at once, with all that is in it.
     /// In a shared area of an object it is the object's, and is refused where that has one; in a
     /// private one it is the space's own. The rights of the areas are not asked. Others may run
-    /// between any two pages.
+    /// between any two pages. What the object has already is let in by [`FillWith::Present`], as
+    /// the handler does that is told of [`Outcome::UserfaultPresent`]; a huge page as a whole,
+    /// from where it begins.
     pub fn fill(&self, id: SpaceId, va: Va, with: FillWith<'_>) -> Result<(), Unfilled> {
         let none = |why: RangeError| Unfilled { done: Bytes::new(0), why: why.into() };
         let pages = with.pages().get();
@@ -136,6 +138,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     if !had_all {
                         break None; // fault::fill::L5
                     }
+                }
+                Err(Need::OfObject(_)) if with.is_present() => {
+                    offers.object.take();
+                    break None; // fault::fill::L6
                 }
                 Err(Need::OfObject(at)) => {
                     let object = offers.object.take().expect("it is asked for with its object");

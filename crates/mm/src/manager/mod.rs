@@ -337,7 +337,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Outcome::OverLimit => return Err(self.over_limit(id)),
                 Outcome::OutOfMemory | Outcome::NoHugePage(_) => return Err(RangeError::NoMemory),
                 Outcome::Refused(Refusal::NoSpace) => return Err(RangeError::NoSpace),
-                Outcome::Refused(_) | Outcome::Userfault(_) | Outcome::UserfaultWrite(_) => {
+                Outcome::Refused(_)
+                | Outcome::Userfault(_)
+                | Outcome::UserfaultWrite(_)
+                | Outcome::UserfaultPresent(_) => {
                     return Err(RangeError::Hole(va));
                 }
                 Outcome::Mapped(order) | Outcome::ZeroPage(order) => {

@@ -204,7 +204,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     // It ended, and so did the area: the fault looks again.
                     Err(Outcome::Refused(Refusal::NoSpace)) => Ok(()),
                     Err(Outcome::Refused(_)) => Err(Outcome::Refused(Refusal::Beyond(va))),
-                    done => done,
+                    done => {
+                        offers.came.set(done.is_ok());
+                        done
+                    }
                 };
             }
             Need::Clear(va, order) => {

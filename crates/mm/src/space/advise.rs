@@ -36,6 +36,12 @@ pub enum Advice {
     UserfaultWriteArm,
     /// Writes are no longer handed to the program, and no page is watched any more.
     UserfaultWriteDisarm,
+    /// Faults of pages that are not mapped and that the object has are handed to the program, which
+    /// lets them in ([`FillWith::Present`](crate::fault::FillWith)). Refused of what maps no
+    /// object.
+    UserfaultPresentArm,
+    /// They are no longer handed to the program.
+    UserfaultPresentDisarm,
     /// The contents are dropped now; the next touch finds zeros.
     DontNeed,
     /// The contents may be dropped; until they are, they stay. Nothing is reclaimed yet, so they
@@ -73,13 +79,14 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             keeps_watch.set(keeps_watch.get() || area.keeps_watch());
             huge::uncut(area, range)
         }
-        Advice::UserfaultArm | Advice::UserfaultWriteArm => {
+        Advice::UserfaultArm | Advice::UserfaultWriteArm | Advice::UserfaultPresentArm => {
             attach::note_armed(stock, area); // before a page can be watched (watch::H6)
             huge::uncut(area, range)
         }
-        Advice::Tag(_) | Advice::UserfaultDisarm | Advice::UserfaultWriteDisarm => {
-            huge::uncut(area, range)
-        }
+        Advice::Tag(_)
+        | Advice::UserfaultDisarm
+        | Advice::UserfaultWriteDisarm
+        | Advice::UserfaultPresentDisarm => huge::uncut(area, range),
         Advice::PopulateRead | Advice::PopulateWrite => Ok(()),
         _ => huge::small(area, range),
     })?;
@@ -89,6 +96,12 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         space.areas.prepare(stock, &space.charge)?;
         space.areas.change(stock.machine, range, change);
         Ok(())
+    };
+    let all = |suits: &dyn Fn(&Area) -> bool| {
+        covered(stock, space, range, |area| match suits(area) {
+            true => Ok(()),
+            false => Err(RangeError::Hole(area.range.start().max(range.start()))),
+        })
     };
     let flags = |set: Flags, clear| change(&|a| (a.flags.without(clear).with(set), a.tag));
     let mut gather = Gather::new(stock, &space.member.target);
@@ -103,12 +116,17 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             walk::edit(stock, space, range, &Unchanged, &mut sink);
         }
         Advice::UserfaultWriteArm => {
-            covered(stock, space, range, |area| match watch::is_watchable::<P>(area) {
-                true => Ok(()),
-                false => Err(RangeError::Hole(area.range.start().max(range.start()))),
-            })?;
+            all(&watch::is_watchable::<P>)?;
             flags(Flags::USERFAULT_WRITE, Flags::NONE)?;
         }
+        Advice::UserfaultPresentArm => {
+            all(&|area| area.flags.has(Flags::OBJECT))?;
+            flags(Flags::USERFAULT_PRESENT, Flags::NONE)?;
+            // As above: what is not mapped afterwards is told.
+            let mut sink = Uncached { machine: stock.machine, steps };
+            walk::edit(stock, space, range, &Unchanged, &mut sink);
+        }
+        Advice::UserfaultPresentDisarm => flags(Flags::NONE, Flags::USERFAULT_PRESENT)?,
         Advice::UserfaultWriteDisarm => {
             flags(Flags::NONE, Flags::USERFAULT_WRITE)?;
             watch::change(stock, space, range, &mut gather, Watch::Nothing, steps);

@@ -40,6 +40,9 @@ impl Flags {
     pub const USERFAULT: Flags = Flags(1 << 5);
     /// Writes to pages that are watched are the program's to allow ([`Watch`](super::Watch)).
     pub const USERFAULT_WRITE: Flags = Flags(1 << 16);
+    /// Pages that the object has and that are not mapped are the program's to let in: every fault
+    /// of one is handed to it. Only of an area that maps an object.
+    pub const USERFAULT_PRESENT: Flags = Flags(1 << 17);
     /// A fault below it, within reach, extends it downwards.
     pub const GROWS_DOWN: Flags = Flags(1 << 6);
     /// Its pages are huge pages of 2 MiB, out of the pool.
@@ -56,9 +59,10 @@ impl Flags {
     pub const SHARED: Flags = Flags(1 << 14);
     /// It maps an object. The manager sets it; a request is known by its call.
     pub const OBJECT: Flags = Flags(1 << 15);
-    /// Faults are told, of either kind: where pages are missing, and of writes to those that are
-    /// watched.
-    pub const ARMED: Flags = Flags::USERFAULT.with(Flags::USERFAULT_WRITE);
+    /// Faults are told, of any kind: where pages are missing, where the object has them, and of
+    /// writes to those that are watched.
+    pub const ARMED: Flags =
+        Flags::USERFAULT.with(Flags::USERFAULT_WRITE).with(Flags::USERFAULT_PRESENT);
     /// Readable and writable.
     pub const READ_WRITE: Flags = Flags(3);
     /// All access rights.
@@ -118,8 +122,11 @@ impl Flags {
         if self.has(Flags::NORESERVE) { None } else { self.huge_order() }
     }
     /// How many bits there are.
-    const BITS: u32 = 17;
+    const BITS: u32 = 18;
 }
+// They share a word with an offset, or with the name of an attachment: 40 bits of a frame, and
+// which of the lots in it.
+const _: () = assert!(Flags::BITS + AnonOffset::BITS <= 64);
 
 /// One area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -112,7 +112,7 @@ pub(crate) fn dropped<M: Machine, P: Paging>(
         let (part, mut count) = (area.range.intersect(range), 0);
         each_dropped(stock, space, (part, order), steps, || {
             count += 1;
-            DROPPED
+            None
         });
         (count > 0).then_some((part, count))
     };
@@ -132,17 +132,17 @@ pub(crate) fn regain<M: Machine, P: Paging>(
     each_dropped(stock, space, (part, order), steps, || {
         let has = used < have;
         used += u64::from(has);
-        if has { 0 } else { SPENT }
+        Some(if has { 0 } else { SPENT })
     });
     used
 }
-/// Replaces each such entry. The caller holds the writer.
+/// Goes over such entries, and replaces those that become another one. The caller holds the writer.
 fn each_dropped<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     (part, order): (VaRange, Order),
     steps: &mut Steps,
-    mut becomes: impl FnMut() -> u64,
+    mut becomes: impl FnMut() -> Option<u64>,
 ) {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let mut va = part.start();
@@ -151,8 +151,9 @@ fn each_dropped<M: Machine, P: Paging>(
         if let Ok(locked) = tables.lock(va, level_of(order)) {
             let slot = locked.index_of(va);
             let word = locked.get(slot);
-            if unwatched_place(word) == DROPPED {
-                let put = becomes();
+            if unwatched_place(word) == DROPPED
+                && let Some(put) = becomes()
+            {
                 locked.set(slot, if word == DROPPED { put } else { watched_place(put) });
             }
         }

@@ -423,8 +423,8 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
     fn add(&mut self, run: Run) {
         self.noting.add(run);
         match run.what {
+            // It is watched no more (watch::H4).
             What::Soft(soft) => match unwatched_place(soft.word()) {
-                0 => {} // watch::H4
                 // To all but the operation that dropped it such a place is spent.
                 DROPPED => self.taken.put((run.va, run.level), SPENT),
                 place => self.taken.put((run.va, run.level), place),

@@ -129,12 +129,10 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
             _ if !goes(pa, attrs) => Verdict::Keep,
             _ if !attrs.has(Attrs::UFFD_WP) => self.leaf(at, word, pa, attrs),
             Level::BASE => Verdict::Take(MARKER),
-            _ if !attrs.has(Attrs::SPECIAL) && self.is_huge(pa.frame()) => {
-                match self.leaf(at, word, pa, attrs) {
-                    Verdict::Take(place) => Verdict::Take(watched_place(place)),
-                    other => other,
-                }
-            }
+            _ if self.is_huge(pa.frame()) => match self.leaf(at, word, pa, attrs) {
+                Verdict::Take(place) => Verdict::Take(watched_place(place)),
+                other => other,
+            },
             _ => Verdict::Split, // each of its pages leaves one
         };
         let watched = Chosen { zap: self, keeps_markers: true, leaf };

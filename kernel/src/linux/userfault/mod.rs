@@ -46,11 +46,12 @@ use foliant_units::VaRange;
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ESRCH};
 use linux_raw_sys::general::{
     O_CLOEXEC, O_NONBLOCK, O_RDWR, UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api,
-    uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    uffdio_continue, uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect,
+    uffdio_zeropage,
 };
 use linux_raw_sys::ioctl::{
-    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
-    UFFDIO_ZEROPAGE,
+    UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE,
+    UFFDIO_WRITEPROTECT, UFFDIO_ZEROPAGE,
 };
 use queue::{Message, Queue};
 use spin::Mutex;
@@ -361,6 +362,9 @@ impl Channel for Userfault {
             UFFDIO_COPY => self.copy(at),
             UFFDIO_ZEROPAGE => self.told(at, |memory, fd, asked: &mut uffdio_zeropage| {
                 self.settled(|| memory.uffdio_zeropage(fd, asked))
+            }),
+            UFFDIO_CONTINUE => self.told(at, |memory, fd, asked: &mut uffdio_continue| {
+                self.settled(|| memory.uffdio_continue(fd, asked))
             }),
             UFFDIO_WRITEPROTECT => self.told(at, |memory, fd, asked: &mut uffdio_writeprotect| {
                 self.settled(|| memory.uffdio_writeprotect(fd, asked))
