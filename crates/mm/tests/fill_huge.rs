@@ -452,3 +452,35 @@ fn a_huge_fill_beside_another_operation() {
         }
     }
 }
+
+/// A fill of an object's page beside a store that makes it: the page is there with all that is in
+/// it and the store in it, or it is the other's and the fill is refused.
+#[test]
+fn a_huge_fill_of_an_object_beside_a_store() {
+    for step in 1.. {
+        let beside = Beside::new(sim(2, 32));
+        let mm = beside.manager(Policy::BASE_ONLY);
+        mm.resize_pool(SIZE, 3, Budget::ALL).unwrap();
+        let of = object(&mm);
+        let [id, other] = [(); 2].map(|()| mm.create(None).unwrap());
+        [id, other].into_iter().for_each(|id| map_object(&mm, id, 0, of, SHARED));
+        arm(&mm, id, 0, 3);
+        mm.switch(Some(id)).unwrap();
+        beside.sim.on(cpu(1), || mm.online());
+        let stores = || {
+            mm.switch(Some(other)).unwrap();
+            store(&beside.sim, &mm, other, at(1), 3);
+        };
+        // Pieces are many and alike: a step in ninety-seven.
+        let step = if step < 90 { step } else { 90 + (step - 90) * 97 };
+        let Some(done) = beside.before_step(step, stores, || fill(&mm, id, 1)) else {
+            assert!(step > 30, "{step}");
+            break;
+        };
+        beside.sim.on(cpu(1), || mm.switch(None).unwrap());
+        let see = |piece| load(&beside.sim, &mm, id, at(1) + piece * PAGE);
+        let expect = if done.is_ok() { word(100) } else { 0 };
+        assert_eq!(see(99), expect, "step {step}: {done:?}");
+        assert!(done.is_ok() || done == present(1), "step {step}: {done:?}");
+    }
+}

@@ -36,7 +36,7 @@
 //!
 //! **Not here**: pages that are there are not replaced.
 
-use super::hugetlb::{Filled, is_place};
+use super::hugetlb::{Brought, Filled, is_place};
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::folio::Class;
 use crate::space::{Area, Flags, RangeError, Seen, attrs, is_lost, level_of, watched};
@@ -260,7 +260,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Soft(soft) if soft.is_waited_for() => Step::Need(Need::Wait),
             Entry::Table(_) => Step::Again,
             _ if !is_place(found) => Step::Done(Outcome::Spurious),
-            _ if with.is_present() => self.fill_huge_present(area, order, found, is_watched),
+            _ if with.is_present() => {
+                self.huge_of_object(area, order, found, (Brought::ByHandler, is_watched))
+            }
             _ if area.flags.has(Flags::OBJECT.with(Flags::SHARED)) => {
                 self.fill_huge_shared(area, order, found, (is_watched, came))
             }

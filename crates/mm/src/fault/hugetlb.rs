@@ -141,7 +141,7 @@ impl Offer {
 pub(super) enum Brought {
     /// An access: where it is the program's to let in, that is told.
     ByAccess,
-    /// The program's handler.
+    /// The program's handler: a page that is not there is asked for.
     ByHandler,
 }
 

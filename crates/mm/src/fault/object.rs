@@ -502,6 +502,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let is_shared = area.flags.has(Flags::SHARED);
         let pa = match there.entry {
             Entry::Leaf { pa, .. } => pa,
+            _ if brought == Brought::ByHandler => {
+                return match there.entry {
+                    Entry::Soft(soft) if soft.is_waited_for() => Step::Again,
+                    _ => self.ask_of_object(attached, at),
+                };
+            }
             _ if is_shared => {
                 return self.told_or(area, found, self.ask_of_object(attached, at));
             }
@@ -561,36 +567,20 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         found: &Found,
         (is_watched, came): (bool, bool),
     ) -> Step {
-        match (self.is_huge_there(area, order), came) {
-            (true, true) => self.fill_huge_present(area, order, found, is_watched),
-            (true, false) => Step::Done(Outcome::Spurious),
-            // It came, and was dropped from the object by now.
-            (false, true) => Step::Done(Outcome::Mapped(order)),
-            (false, false) => self.fill_huge_present(area, order, found, is_watched),
-        }
-    }
-    /// Whether the object has the huge page at the address.
-    fn is_huge_there(&self, area: &Area, order: Order) -> bool {
         let attached =
             Attachment::of(self.stock, area.attachment().expect("the area has an object"));
         let at = place(attached, self.va).align_down(order.bytes());
         let object: &Space = record(self.stock.machine, attached.object().pa());
-        matches!(object.tables(self.stock).walk(at).entry, Entry::Leaf { .. })
-    }
-    /// Lets in the huge page that the object has; where it has none, that is asked for.
-    pub(super) fn fill_huge_present(
-        &self,
-        area: &Area,
-        order: Order,
-        found: &Found,
-        is_watched: bool,
-    ) -> Step {
-        if self.is_huge_there(area, order) {
-            return self.huge_of_object(area, order, found, (Brought::ByHandler, is_watched));
+        let is_there = matches!(object.tables(self.stock).walk(at).entry, Entry::Leaf { .. });
+        match (is_there, came) {
+            (true, true) => {
+                self.huge_of_object(area, order, found, (Brought::ByHandler, is_watched))
+            }
+            (true, false) => Step::Done(Outcome::Spurious),
+            // It came, and was dropped from the object by now.
+            (false, true) => Step::Done(Outcome::Mapped(order)),
+            (false, false) => self.ask_of_object(attached, at),
         }
-        let attached =
-            Attachment::of(self.stock, area.attachment().expect("the area has an object"));
-        self.ask_of_object(attached, place(attached, self.va).align_down(order.bytes()))
     }
     /// Lets in the page that the object has; where it has none, that is asked for.
     pub(super) fn fill_present(&self, area: &Area, found: &Found, is_watched: bool) -> Step {
