@@ -16,6 +16,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
 #ifndef UFFDIO_CONTINUE_MODE_WP
 #define UFFDIO_CONTINUE_MODE_WP (1ull << 1)
 #endif
@@ -127,6 +130,11 @@ static void life(int content, char *all, int flags)
 	madvise(at, page, MADV_DONTNEED);
 	shown("dropped", at);
 	told(at, 0, 1);
+	if (page == SMALL) {
+		say("guards", madvise(at + 3 * page, 2 * page, MADV_GUARD_INSTALL));
+		say("in a guard's place", let_in(at + 3 * page, page, 0));
+		printf("there: %d\n", at[3 * page]);
+	}
 	say("both", enlist(at, 6 * page, UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP));
 	madvise(at, 2 * page, MADV_DONTNEED);
 	say("watched", let_in(at, page, UFFDIO_CONTINUE_MODE_WP));

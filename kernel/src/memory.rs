@@ -52,7 +52,6 @@ impl Host for Here {
     }
 }
 
-static LINES: [Line; CPUS_MAX] = [const { Line::new() }; CPUS_MAX];
 static MACHINE: Once<Machine> = Once::new();
 static MANAGER: Once<Memory> = Once::new();
 static CHOICE: Once<Choice> = Once::new();
@@ -163,14 +162,19 @@ pub(crate) fn start(
     let module = info.module().map(|(start, file)| around(start, start.add(file.len() as u64)));
     // A module may begin in the image's last frame, or lie outside the memory that is handed over.
     let inside = |range: &FrameRange| memory.around(*range).is_some();
-    let reserved = [around(image_start, image_end), module.filter(inside).unwrap_or_default()];
-    let reserved = &reserved[..if module.is_some_and(|m| inside(&m)) { 2 } else { 1 }];
+    let module_inside = module.filter(inside);
+    let mut reserved =
+        [around(image_start, image_end), module_inside.unwrap_or_default(), FrameRange::default()];
+    let loaded = if module_inside.is_some() { 2 } else { 1 };
     let firmwares = around(Pa::new(0), Pa::new(LOW_END));
     let others = [Some(firmwares), Some(around(image_start, image_end)), module];
     let top = tables::load(memory.get().iter().copied().chain(others.into_iter().flatten()));
 
     let own =
         APIC_IDS.call_once(|| core::array::from_fn(|n| ids.get(n).copied().unwrap_or(ApicId(0))));
+    reserved[loaded] = place_of_lines(ids.len(), memory.get(), &reserved[..loaded])?;
+    let lines = lines(reserved[loaded], ids.len());
+    let reserved = &reserved[..=loaded];
     let settings = Settings {
         direct_map: Va::new(DIRECT),
         vector: crate::apic::SHOOTDOWN,
@@ -180,7 +184,7 @@ pub(crate) fn start(
         clear: choose(&features, memory.get(), reserved).plan,
         features,
     };
-    let x86 = X86::new(Here, settings, &LINES[..ids.len()]).map_err(Trouble::Machine)?;
+    let x86 = X86::new(Here, settings, lines).map_err(Trouble::Machine)?;
     let machine = MACHINE.call_once(|| Counted::new(Plant::new(x86), |_| foliant_x86::ticks()));
     // SAFETY: CPU 0, once, in ring 0.
     unsafe { self::machine().online() };
@@ -200,11 +204,11 @@ pub(crate) fn start(
 /// Memory on which clearing is measured, at most.
 const TRIAL: Pages = Pages::new((4 << 20) / FRAME_BYTES);
 
-/// Measures how memory is cleared best, on memory that nobody uses yet.
-fn choose(features: &Features, memory: &[FrameRange], reserved: &[FrameRange]) -> Choice {
-    // At the end of a range, or below what is reserved in it.
+/// Memory that nobody uses yet, so many pages of it at most: at the end of a range, or below what
+/// is reserved in it.
+fn unused(memory: &[FrameRange], reserved: &[FrameRange], most: Pages) -> Option<FrameRange> {
     let below = |range: FrameRange, end: Frame| {
-        let start = end.get().saturating_sub(TRIAL.get()).max(range.start().get());
+        let start = end.get().saturating_sub(most.get()).max(range.start().get());
         FrameRange::new(Frame::new(start), Pages::new(end.get().saturating_sub(start)))
     };
     let ends = |range: FrameRange| {
@@ -213,9 +217,35 @@ fn choose(features: &Features, memory: &[FrameRange], reserved: &[FrameRange]) -
         borders.filter_map(move |end| below(range, end))
     };
     let is_free = |range: &FrameRange| !reserved.iter().any(|used| used.overlaps(*range));
-    let trials = memory.iter().copied().flat_map(ends).filter(is_free);
-    let trial = trials.max_by_key(|range| range.pages());
-    let trial = trial.unwrap_or_default();
+    memory.iter().copied().flat_map(ends).filter(is_free).max_by_key(|range| range.pages())
+}
+
+/// Where the mailboxes of so many CPUs lie. They are not part of the image, which has to fit beside
+/// a module of its own size.
+fn place_of_lines(
+    cpus: usize,
+    memory: &[FrameRange],
+    reserved: &[FrameRange],
+) -> Result<FrameRange, Trouble> {
+    let pages = Pages::new((cpus * size_of::<Line>()).div_ceil(FRAME_BYTES as usize) as u64);
+    let place = unused(memory, reserved, pages).filter(|place| place.pages() == pages);
+    place.ok_or(Trouble::NoMemory)
+}
+/// Makes them there.
+fn lines(place: FrameRange, cpus: usize) -> &'static [Line] {
+    let first = (DIRECT + place.start().pa().get()) as *mut Line;
+    for nth in 0..cpus {
+        // SAFETY: so many fit into whole frames of memory that the loader gave us, that nothing
+        // lies in, and that are reserved; the direct map reaches them.
+        unsafe { first.wrapping_add(nth).write(Line::new()) };
+    }
+    // SAFETY: as above; they are never given back.
+    unsafe { core::slice::from_raw_parts(first, cpus) }
+}
+
+/// Measures how memory is cleared best, on memory that nobody uses yet.
+fn choose(features: &Features, memory: &[FrameRange], reserved: &[FrameRange]) -> Choice {
+    let trial = unused(memory, reserved, TRIAL).unwrap_or_default();
     let (va, bytes) = (DIRECT + trial.start().pa().get(), trial.pages().bytes().get() as usize);
     // SAFETY: whole frames of memory that the loader gave us and nothing lies in; the direct map
     // reaches them.

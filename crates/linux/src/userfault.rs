@@ -337,6 +337,13 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             if !vma.is_of_file() {
                 return Err(if vma.is_huge() { Errno(errno::EFAULT) } else { Errno::INVAL });
             }
+            if process.is_guarded(at) {
+                // What the file has takes the place of a guard, as on Linux.
+                if !process.is_in_file(vma, at) {
+                    return Err(Errno(errno::EFAULT));
+                }
+                process.mm.advise(process.space, range(at, at + PAGE), Advice::GuardRemove)?;
+            }
             let with = if is_watched { FillWith::PresentWatched } else { FillWith::Present };
             let done = process.mm.fill(process.space, Va::new(at), with);
             done.map(|()| vma.page_bytes()).map_err(|Unfilled { why, .. }| match why {
@@ -346,6 +353,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         });
         let dont_wake = asked.mode & CONTINUE_MODE_DONTWAKE != 0;
         answered(done, &asked.range, dont_wake, &mut asked.mapped)
+    }
+    /// Whether the file of a vma has the page at an address.
+    fn is_in_file(&self, vma: &Vma, at: u64) -> bool {
+        self.view(vma).is_some_and(|view| view.file.has(view.offset(at) / PAGE))
     }
     /// Takes a guard away where a page is to be filled, as Linux does: it is a missing page there,
     /// and nowhere else. It stays where a file has the page.

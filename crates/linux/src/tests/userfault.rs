@@ -260,6 +260,13 @@ fn pages_that_a_file_has_are_told_and_let_in() {
             assert_eq!(got, (no(why), -i64::from(why)), "page {nth}");
         }
         assert_eq!(let_in(process, pages(0, 1), 4), (no(EINVAL), 77));
+        // A guard makes way where the file has a page.
+        assert_eq!(process.madvise(at(1), 3 * PAGE, MADV_GUARD_INSTALL), Ok(0));
+        assert_eq!(let_in(process, pages(1, 1), 0), (done(woken(1, 1)), PAGE as i64));
+        assert_eq!(load(process, sim, at(1)), Ok(5));
+        assert_eq!(let_in(process, pages(3, 1), 0), (no(EFAULT), -i64::from(EFAULT)));
+        assert!(process.is_guarded(at(2)) && process.is_guarded(at(3)));
+        assert_eq!(process.madvise(at(1), 3 * PAGE, MADV_GUARD_REMOVE), Ok(0));
         assert_eq!(let_in(process, pages(0, 0), 0), (no(EINVAL), 77));
         // What is made anew is nobody's to let in.
         assert_eq!(fault(process, at(3), Access::Write), Fault::Done);
