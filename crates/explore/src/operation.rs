@@ -1071,7 +1071,6 @@ impl<P: Paging> Scene<P> {
             self.mm.vfree(got.start()).expect("it was just taken");
         }
     }
-    /// A program fills a huge page that is missing, as whoever is told of it.
     /// Lets the first page of a range in, dropped before, while what an object has is told.
     fn let_in(&self, part: VaRange) {
         let advise = |advice| any(self.mm.advise(self.id, part, advice));
@@ -1092,6 +1091,7 @@ impl<P: Paging> Scene<P> {
         engine::border();
         arm(Advice::UserfaultWriteDisarm);
     }
+    /// A program fills a huge page that is missing, as whoever is told of it.
     fn handle_huge(&self, part: VaRange) {
         let contents: &[[u8; PAGE as usize]] = &[[7; PAGE as usize]; 512];
         let arm = |advice| any(self.mm.advise(self.id, part, advice));

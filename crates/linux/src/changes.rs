@@ -14,8 +14,8 @@
 //!   (`UFFDIO_WRITEPROTECT`), missing pages included, is watched there as well: in a child before
 //!   it runs, at another address before the move is over.
 //!
-//! **Not here**: nobody is told of what another process advises, nor, as in
-//! Linux, of what a segment or a window of a file replaces.
+//! **Not here**: nobody is told of what another process advises, nor, as in Linux, of what a
+//! segment or a window of a file replaces.
 
 use crate::errno::Errno;
 use crate::pages::{page_align, range};
@@ -70,23 +70,29 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         })
     }
     /// The same as it is to be somewhere else.
-    fn kept_in(&self, start: u64, end: u64) -> Armed {
+    fn kept_in(&self, start: u64, end: u64) -> Result<Armed, Errno> {
         let parts: Vec<(VaRange, Flags)> = self.armed_in(start, end).collect();
         let mut watched: Vec<VaRange> = Vec::new();
         let watches = |(_, flags): &&(VaRange, Flags)| flags.has(Flags::USERFAULT_WRITE);
         for (part, _) in parts.iter().filter(watches) {
-            self.mm.with_leaves(self.space, *part, |leaves| {
+            let noted = self.mm.with_leaves(self.space, *part, |leaves| {
                 for found in leaves.filter(is_watched) {
-                    let leaf = found.va.get()..found.va.get() + found.level.span().get();
-                    let shown = range(leaf.start, leaf.end).intersect(*part);
+                    let start = found.va.get();
+                    let shown = range(start, start + found.level.span().get()).intersect(*part);
                     match watched.last_mut().filter(|last| last.end() == shown.start()) {
                         Some(last) => *last = range(last.start().get(), shown.end().get()),
-                        None => watched.push(shown),
+                        None => {
+                            // A program says how many there are.
+                            watched.try_reserve(1).map_err(|_| Errno::NOMEM)?;
+                            watched.push(shown);
+                        }
                     }
                 }
+                Ok::<(), Errno>(())
             });
+            noted.unwrap_or(Ok(()))?;
         }
-        Armed { parts, watched }
+        Ok(Armed { parts, watched })
     }
     /// Unmaps a range, and notes that it did.
     pub(crate) fn unmapping<R>(
@@ -113,10 +119,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         is_any.then(|| (handler.id, Change::Unmap(range(start, end))))
     }
     /// What of a range stays armed when it is moved.
-    pub(crate) fn armed_to_move(&self, start: u64, end: u64) -> Armed {
+    pub(crate) fn armed_to_move(&self, start: u64, end: u64) -> Result<Armed, Errno> {
         match self.told_of(UFFD_FEATURE_EVENT_REMAP) {
             Some(_) => self.kept_in(start, end),
-            None => Armed::default(),
+            None => Ok(Armed::default()),
         }
     }
     /// Arms memory again that was moved, and notes that it was.
@@ -136,7 +142,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Arms a child's memory as it is here, and notes that there is one, if somebody is told (Q2).
     pub(crate) fn note_fork(&mut self, child: &mut Self) -> Result<(), Errno> {
         let Some(handler) = self.told_of(UFFD_FEATURE_EVENT_FORK) else { return Ok(()) };
-        let armed = self.kept_in(0, u64::MAX);
+        let armed = self.kept_in(0, u64::MAX)?;
         if armed.parts.is_empty() {
             return Ok(());
         }

@@ -62,7 +62,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let asked = Asked { addr, old, new, flags, to };
         self.check_remap(&asked)?;
         let bytes = old.min(new);
-        let armed = self.armed_to_move(addr, addr.saturating_add(bytes));
+        let armed = self.armed_to_move(addr, addr.saturating_add(bytes))?;
         let leaves = self.told_of_unmap(addr, addr.saturating_add(bytes));
         let at = match asked.has(MREMAP_FIXED) {
             true => self.unmapping((to, to + new), |process| process.remap(&asked))?,

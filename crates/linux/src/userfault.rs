@@ -265,11 +265,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     ) -> Answer {
         let modes = u64::from(UFFDIO_COPY_MODE_DONTWAKE | UFFDIO_COPY_MODE_WP);
         let (source, to) = (asked.src, uffdio_range { start: asked.dst, len: asked.len });
-        let checked = fd.ready().and_then(|_| self.checked(&to));
-        let checked = checked.and_then(|ends| self.unaligned(source, to.len).map(|_| ends));
-        let (start, end) = match checked {
-            Ok(ends) if asked.mode & !modes == 0 => ends,
-            Ok(_) => return Answer::of(Err(Errno::INVAL)),
+        let ends = self.asked(fd, &to, (asked.mode, modes));
+        let (start, end) = match ends.and_then(|ends| self.unaligned(source, to.len).map(|_| ends))
+        {
+            Ok(ends) => ends,
             Err(why) => return Answer::of(Err(why)),
         };
         let is_watched = asked.mode & u64::from(UFFDIO_COPY_MODE_WP) != 0;
@@ -298,10 +297,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// `UFFDIO_ZEROPAGE`: missing pages become zeros.
     pub fn uffdio_zeropage(&mut self, fd: &Userfaultfd, asked: &mut uffdio_zeropage) -> Answer {
         let modes = u64::from(UFFDIO_ZEROPAGE_MODE_DONTWAKE);
-        let checked = fd.ready().and_then(|_| self.checked(&asked.range));
-        let (start, end) = match checked {
-            Ok(ends) if asked.mode & !modes == 0 => ends,
-            Ok(_) => return Answer::of(Err(Errno::INVAL)),
+        let (start, end) = match self.asked(fd, &asked.range, (asked.mode, modes)) {
+            Ok(ends) => ends,
             Err(why) => return Answer::of(Err(why)),
         };
         let done = self.fill(start, end, false, |process, vma, at| {
@@ -326,10 +323,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// `UFFDIO_CONTINUE`: pages that their files have are mapped.
     pub fn uffdio_continue(&mut self, fd: &Userfaultfd, asked: &mut uffdio_continue) -> Answer {
         let modes = CONTINUE_MODE_DONTWAKE | CONTINUE_MODE_WP;
-        let checked = fd.ready().and_then(|_| self.checked(&asked.range));
-        let (start, end) = match checked {
-            Ok(ends) if asked.mode & !modes == 0 => ends,
-            Ok(_) => return Answer::of(Err(Errno::INVAL)),
+        let (start, end) = match self.asked(fd, &asked.range, (asked.mode, modes)) {
+            Ok(ends) => ends,
             Err(why) => return Answer::of(Err(why)),
         };
         let is_watched = asked.mode & CONTINUE_MODE_WP != 0;
@@ -461,6 +456,17 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Segments are of no kind that Linux knows here.
     fn can_be_armed(&self, vma: &Vma) -> bool {
         !vma.tag.marks.has(Marks::DROPPABLE) && !self.is_of_segment(vma)
+    }
+    /// The range of a request, of whose modes these are known.
+    fn asked(
+        &self,
+        fd: &Userfaultfd,
+        asked: &uffdio_range,
+        (mode, known): (u64, u64),
+    ) -> Result<(u64, u64), Errno> {
+        fd.ready()?;
+        let ends = self.checked(asked)?;
+        if mode & !known == 0 { Ok(ends) } else { Err(Errno::INVAL) }
     }
     /// A range as the program gave it: whole pages that a program can have.
     fn checked(&self, asked: &uffdio_range) -> Result<(u64, u64), Errno> {

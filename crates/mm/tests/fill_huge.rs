@@ -91,6 +91,14 @@ pub(crate) fn object<P: Paging>(mm: &AnyMm<'_, P>) -> ObjectId {
     let flags = Flags::HUGE_2M;
     mm.create_object(&ObjectRequest { pages: huge(3), flags, ..Default::default() }).unwrap()
 }
+/// An object that the space maps shared at 0 and privately at 10, and another that maps it shared.
+pub(crate) fn mapped<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId) -> (ObjectId, SpaceId) {
+    let (of, other) = (object(mm), mm.create(None).unwrap());
+    map_object(mm, other, 0, of, SHARED);
+    map_object(mm, id, 0, of, SHARED);
+    map_object(mm, id, 10, of, Flags::READ_WRITE);
+    (of, other)
+}
 fn arm<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, nth: u64, count: u64) {
     mm.advise(id, places(nth, count), Advice::UserfaultArm).unwrap();
 }
@@ -172,11 +180,7 @@ fn of_objects<P: Paging>(format: Format, replace: Option<Replace>) {
     let sim = sim_by(format, replace);
     let (mm, id) = filled::<P>(&sim, 8);
     let see = |id, nth, piece| load(&sim, &mm, id, at(nth) + piece * PAGE + 8);
-    let of = object(&mm);
-    let other = mm.create(None).unwrap();
-    map_object(&mm, other, 0, of, SHARED);
-    map_object(&mm, id, 0, of, SHARED);
-    map_object(&mm, id, 10, of, Flags::READ_WRITE);
+    let (of, other) = mapped(&mm, id);
     arm(&mm, id, 0, 3);
     arm(&mm, id, 10, 3);
     shown(&mm, (8, 8, 6, 0));

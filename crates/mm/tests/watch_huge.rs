@@ -7,7 +7,7 @@ use crate::fill_huge::*;
 use crate::private_huge::{filled, shown, sim_by};
 use foliant::fault::{FillError, FillWith, Refusal};
 use foliant::pool::Budget;
-use foliant::space::{Advice, Flags, Move, RangeError, SpaceId, Watch};
+use foliant::space::{Advice, Flags, Move, ObjectId, RangeError, SpaceId, Watch};
 use foliant::table::{Aarch64, Attrs, Entry, Paging, X86_64};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
@@ -170,16 +170,20 @@ fn a_watched_place_has_the_reservation_that_it_had() {
     shown(&mm, (2, 2, 0, 0));
 }
 
+/// The pool of eight has all of its pages when these end.
+fn all_comes_back<P: Paging>(mm: &AnyMm<'_, P>, of: ObjectId, spaces: [SpaceId; 2]) {
+    mm.switch(None).unwrap();
+    spaces.into_iter().for_each(|id| mm.end(id).unwrap());
+    mm.end_object(of).unwrap();
+    shown(mm, (8, 8, 0, 0));
+}
+
 /// A page of an object that leaves and comes back is watched still, in a shared area and in a
 /// private one; a copy has the reservation of its place.
 fn of_objects<P: Paging>(format: Format, replace: Option<Replace>) {
     let sim = sim_by(format, replace);
     let (mm, id) = filled::<P>(&sim, 8);
-    let of = object(&mm);
-    let other = mm.create(None).unwrap();
-    map_object(&mm, other, 0, of, SHARED);
-    map_object(&mm, id, 0, of, SHARED);
-    map_object(&mm, id, 10, of, Flags::READ_WRITE);
+    let (of, other) = mapped(&mm, id);
     let see = |nth| load(&sim, &mm, id, at(nth) + 8);
     let put = |nth, value| store(&sim, &mm, id, at(nth) + 8, value);
     mm.switch(Some(other)).unwrap();
@@ -231,11 +235,7 @@ fn of_objects<P: Paging>(format: Format, replace: Option<Replace>) {
     mm.punch_object(of, huge(2), huge(3)).unwrap();
     assert_eq!(fill(&mm, id, 2), Ok(()));
     assert_eq!(says(&mm, id, 2), WRITABLE, "it was not to be watched");
-    mm.switch(None).unwrap();
-    mm.end(other).unwrap();
-    mm.end(id).unwrap();
-    mm.end_object(of).unwrap();
-    shown(&mm, (8, 8, 0, 0));
+    all_comes_back(&mm, of, [id, other]);
 }
 
 #[test]
@@ -253,11 +253,7 @@ fn a_huge_page_of_an_object_is_watched_where_it_is_mapped() {
 fn present<P: Paging>(format: Format, replace: Option<Replace>) {
     let sim = sim_by(format, replace);
     let (mm, id) = filled::<P>(&sim, 8);
-    let of = object(&mm);
-    let other = mm.create(None).unwrap();
-    map_object(&mm, other, 0, of, SHARED);
-    map_object(&mm, id, 0, of, SHARED);
-    map_object(&mm, id, 10, of, Flags::READ_WRITE);
+    let (of, other) = mapped(&mm, id);
     for first in [0, 10] {
         mm.advise(id, places(first, 3), Advice::UserfaultPresentArm).unwrap();
     }
@@ -293,11 +289,7 @@ fn present<P: Paging>(format: Format, replace: Option<Replace>) {
         assert_eq!(let_in(11, FillWith::PresentWatched), Ok(()));
         assert_eq!((says(&mm, id, 11), write(&mm, id, 11)), (WATCHED, told(11)));
     }
-    mm.switch(None).unwrap();
-    mm.end(other).unwrap();
-    mm.end(id).unwrap();
-    mm.end_object(of).unwrap();
-    shown(&mm, (8, 8, 0, 0));
+    all_comes_back(&mm, of, [id, other]);
 }
 
 #[test]

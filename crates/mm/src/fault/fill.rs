@@ -34,7 +34,7 @@
 //! has the handler's contents written into it outside of sections, with preemption points. It is
 //! published where a fault would have published zeros, with the reservation of that place.
 //!
-//! **Not here**: pages that are there are not replaced.
+//! **Not here**: replacing pages that are there.
 
 use super::hugetlb::{Brought, Filled, is_place};
 use super::{Fault, Need, Outcome, Refusal, Step};
@@ -93,9 +93,9 @@ pub(crate) enum Filling<'c> {
     Watched(&'c [u8; FRAME_BYTES as usize]),
     Zeros,
     /// A huge page of a pool, with contents that the face writes (L5).
-    Huge,
-    /// The same, watched from the start.
-    HugeWatched,
+    Huge {
+        is_watched: bool,
+    },
     /// What the object has, of either size (L6).
     Present {
         is_watched: bool,
@@ -105,10 +105,11 @@ pub(crate) enum Filling<'c> {
 impl Filling<'_> {
     /// Whether the page is watched from the start.
     pub(super) fn is_watched(&self) -> bool {
-        matches!(
-            self,
-            Filling::Watched(_) | Filling::HugeWatched | Filling::Present { is_watched: true }
-        )
+        match *self {
+            Filling::Copy(_) | Filling::Zeros => false,
+            Filling::Watched(_) => true,
+            Filling::Huge { is_watched } | Filling::Present { is_watched } => is_watched,
+        }
     }
     /// Whether it is what the object has already.
     pub(crate) fn is_present(&self) -> bool {
@@ -116,17 +117,19 @@ impl Filling<'_> {
     }
     /// Whether the handler may fill the missing page at an address of an area with it.
     pub(crate) fn suits(&self, area: &Area, va: Va) -> bool {
-        let armed = match self {
-            _ if self.is_watched() => Flags::USERFAULT_WRITE,
-            _ => Flags::ARMED,
+        let is_armed = match self.is_watched() {
+            true => area.flags.has(Flags::USERFAULT_WRITE),
+            false => area.is_armed(),
         };
-        let is_huge = matches!(self, Filling::Huge | Filling::HugeWatched);
-        let is_present = self.is_present() && area.flags.has(Flags::OBJECT);
-        let is_whole = match area.flags.huge_order() {
-            Some(order) => (is_huge || is_present) && va.is_aligned(order.bytes()),
-            None => !is_huge && (is_present || !self.is_present()),
+        let is_of_size = match (self, area.flags.huge_order()) {
+            (Filling::Huge { .. } | Filling::Present { .. }, Some(order)) => {
+                va.is_aligned(order.bytes())
+            }
+            (Filling::Huge { .. }, None) | (_, Some(_)) => false,
+            (_, None) => true,
         };
-        is_whole && !area.flags.has(Flags::KERNEL) && area.flags.and(armed) != Flags::NONE
+        let has_object = area.flags.has(Flags::OBJECT) || !self.is_present();
+        is_armed && is_of_size && has_object && !area.flags.has(Flags::KERNEL)
     }
 }
 
@@ -292,7 +295,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
             }
             Filling::Zeros => self.stock.clear(&claim),
-            Filling::Huge | Filling::HugeWatched => unreachable!("it is published as a huge page"),
+            Filling::Huge { .. } => unreachable!("it is published as a huge page"),
             Filling::Present { .. } => unreachable!("it is the object's"),
         }
         let origin = self.space.member.origin(self.va, area.offset(self.stock));

@@ -153,8 +153,8 @@ pub(super) fn is_place(found: &Found) -> bool {
         Entry::Leaf { .. } | Entry::Table(_) => false,
     }
 }
-/// Whether that is watched.
-fn is_marked(found: &Found) -> bool {
+/// Whether a marker was found.
+pub(super) fn is_marked(found: &Found) -> bool {
     matches!(found.entry, Entry::Soft(soft) if soft.kind == SoftKind::Marker)
 }
 

@@ -46,7 +46,7 @@
 //! that gets the entries, that of the object's table is held for a few words. Nobody takes the two
 //! the other way round.
 
-use super::hugetlb::Brought;
+use super::hugetlb::{Brought, is_marked};
 use super::{Access, Fault, Filling, Need, Outcome, Refusal, Step, fitting};
 use crate::folio::Class;
 use crate::frame::{Flag, Kind};
@@ -74,15 +74,6 @@ type Company = [Option<(Frame, Frame)>; AROUND.pages().get() as usize];
 struct Shown {
     order: Order,
     attrs: Attrs,
-}
-
-/// Whether the program answers faults of an area.
-fn is_armed(area: &Area) -> bool {
-    area.flags.and(Flags::ARMED) != Flags::NONE
-}
-/// Whether a marker was found.
-fn is_marked(found: &Found) -> bool {
-    matches!(found.entry, Entry::Soft(_))
 }
 
 /// What entries of an object's pages say in an area that is not its owner.
@@ -145,7 +136,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// What is done where the object has no page: it is told, or done as `step` says.
     fn told_or(&self, area: &Area, found: &Found, step: Step) -> Step {
         let is_missing = matches!(step, Step::Need(Need::OfObject(_)));
-        if !is_armed(area) || !is_missing || self.is_beyond(area) {
+        if !area.is_armed() || !is_missing || self.is_beyond(area) {
             return step;
         }
         let told = match (area.flags.has(Flags::USERFAULT), is_marked(found), self.access) {
@@ -160,7 +151,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn share_what_fits(&self, area: &Area, found: &Found, page: &FoundPage<'f, 'm, M, P>) -> Step {
         let attrs = attrs_of_object(area.flags);
         let attrs = if is_marked(found) { watched(attrs) } else { attrs };
-        let mut order = if is_armed(area) { Order::BASE } else { page.folio };
+        let mut order = if area.is_armed() { Order::BASE } else { page.folio };
         loop {
             let Some(smaller) = order.get().checked_sub(1) else {
                 return self.share(area, found, page, Shown { order: Order::BASE, attrs });
@@ -266,7 +257,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.va.add((page.folio.pages().get() - before) * FRAME_BYTES),
         )?;
         let around = self.around(area);
-        match (order < page.folio && !is_armed(area), brings && order < AROUND) {
+        match (order < page.folio && !area.is_armed(), brings && order < AROUND) {
             (false, false) => None,
             (true, false) => Some(folio),
             (false, true) => Some(around),

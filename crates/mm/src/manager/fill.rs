@@ -5,7 +5,7 @@ use crate::fault::{
     Access, Demand, Fault, FillError, FillWith, Filling, HugeContents, Need, Offers, Outcome,
     Refusal, Unfilled,
 };
-use crate::space::{self, Area, Flags, RangeError, SpaceId, Steps, Watch};
+use crate::space::{self, Area, RangeError, SpaceId, Steps, Watch};
 use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -50,15 +50,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         va: Va,
         contents: &mut dyn HugeContents,
     ) -> Result<(), FillError> {
-        let is_armed = |area: &Area| area.flags.and(Flags::ARMED) != Flags::NONE;
-        let armed = self.area(id, va).filter(is_armed);
+        let armed = self.area(id, va).filter(Area::is_armed);
         match armed.and_then(|area| area.flags.huge_order()) {
             Some(order) if !va.is_aligned(order.bytes()) => {
                 Err(RangeError::Cuts(va, order.bytes()).into())
             }
             _ => {
-                let is_watched = contents.is_watched();
-                let with = if is_watched { Filling::HugeWatched } else { Filling::Huge };
+                let with = Filling::Huge { is_watched: contents.is_watched() };
                 self.fill_page((id, va), (with, contents), &mut Outside::at_the_face())
             }
         }

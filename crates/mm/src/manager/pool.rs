@@ -204,10 +204,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     // It ended, and so did the area: the fault looks again.
                     Err(Outcome::Refused(Refusal::NoSpace)) => Ok(()),
                     Err(Outcome::Refused(_)) => Err(Outcome::Refused(Refusal::Beyond(va))),
-                    done => {
-                        offers.came.set(done.is_ok());
-                        done
-                    }
+                    done => done.inspect(|()| offers.came.set(true)),
                 };
             }
             Need::Clear(va, order) => {

@@ -108,23 +108,22 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     match advice {
         Advice::HugePage => flags(Flags::HUGEPAGE, Flags::NOHUGEPAGE)?,
         Advice::NoHugePage => flags(Flags::NOHUGEPAGE, Flags::HUGEPAGE)?,
-        Advice::UserfaultArm => {
-            flags(Flags::USERFAULT, Flags::NONE)?;
+        Advice::UserfaultArm | Advice::UserfaultPresentArm => {
+            match advice {
+                Advice::UserfaultArm => flags(Flags::USERFAULT, Flags::NONE)?,
+                _ => {
+                    all(&|area| area.flags.has(Flags::OBJECT))?;
+                    flags(Flags::USERFAULT_PRESENT, Flags::NONE)?;
+                }
+            }
             // A fault that looked at its area before fills its page under the lock of a table: each
-            // is taken once, so what is missing afterwards stays missing (S1).
+            // is taken once, so what is missing afterwards stays missing (S1), or not let in.
             let mut sink = Uncached { machine: stock.machine, steps };
             walk::edit(stock, space, range, &Unchanged, &mut sink);
         }
         Advice::UserfaultWriteArm => {
             all(&watch::is_watchable::<P>)?;
             flags(Flags::USERFAULT_WRITE, Flags::NONE)?;
-        }
-        Advice::UserfaultPresentArm => {
-            all(&|area| area.flags.has(Flags::OBJECT))?;
-            flags(Flags::USERFAULT_PRESENT, Flags::NONE)?;
-            // As above: what is not mapped afterwards is told.
-            let mut sink = Uncached { machine: stock.machine, steps };
-            walk::edit(stock, space, range, &Unchanged, &mut sink);
         }
         Advice::UserfaultPresentDisarm => flags(Flags::NONE, Flags::USERFAULT_PRESENT)?,
         Advice::UserfaultWriteDisarm => {

@@ -168,6 +168,10 @@ impl Area {
             None => self.own_offset(),
         }
     }
+    /// Whether the program answers faults of it.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.flags.and(Flags::ARMED) != Flags::NONE
+    }
     /// Whether what is watched in it stays so where pages leave (watch::H5).
     pub(super) fn keeps_watch(&self) -> bool {
         let stays = self.flags.has(Flags::OBJECT) || self.flags.huge_order().is_some();

@@ -22,7 +22,6 @@
 //!   unmapped, moved or armed no more. An area of huge pages does the same, as Linux has it.
 //! - H6. Of an object that was once mapped by an armed area no page goes because it holds zeros:
 //!   the handler would be told of it anew.
-//!
 //! - H7. A huge page of a pool is watched as a whole. The marker of its place says beside what the
 //!   place says else (`huge`): whether a page there is a reserved one.
 //!
