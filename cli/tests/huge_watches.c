@@ -128,8 +128,24 @@ static void forks(char *at)
 	waitpid(child, NULL, 0);
 }
 
+/* Ranges that begin before a huge page, where a small one is or nothing. */
+static void from_before(char *at)
+{
+	char *before = mmap(at - PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	struct uffdio_range all = { (unsigned long)before, 4 * HUGE + PAGE };
+
+	say("behind a page", enlist(before, 4 * HUGE + PAGE, UFFDIO_REGISTER_MODE_WP));
+	say("both", watch(before, HUGE + PAGE, UFFDIO_WRITEPROTECT_MODE_WP));
+	shown("both", at, 1);
+	munmap(before, PAGE);
+	say("behind nothing", watch(before, HUGE + PAGE, UFFDIO_WRITEPROTECT_MODE_WP));
+	say("behind nothing", enlist(before, 4 * HUGE + PAGE, UFFDIO_REGISTER_MODE_WP));
+	say("behind nothing", ioctl(fd, UFFDIO_UNREGISTER, &all));
+}
+
 static void life(char *at)
 {
+	from_before(at);
 	say("registered", enlist(at, 4 * HUGE, UFFDIO_REGISTER_MODE_WP));
 	at[5] = 1;
 	say("part of a page", watch(at, HUGE + PAGE, UFFDIO_WRITEPROTECT_MODE_WP));

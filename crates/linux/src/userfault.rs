@@ -165,13 +165,13 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         armed: Flags,
         handler: Handler,
     ) -> Result<bool, Errno> {
-        let (mut found, mut has_huge) = (false, false);
+        if !self.begins_whole(start, end) {
+            return Err(Errno::INVAL);
+        }
+        let mut has_huge = false;
         for vma in self.vmas_in(start, end) {
             let lacks_file = armed.has(Flags::USERFAULT_PRESENT) && !vma.is_of_file();
             if !self.can_be_armed(&vma) || lacks_file {
-                return Err(Errno::INVAL);
-            }
-            if start > vma.start() && !start.is_multiple_of(vma.page_bytes()) {
                 return Err(Errno::INVAL);
             }
             if !vma.flags.ceiling().has(Flags::WRITE) {
@@ -180,7 +180,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             if end < vma.end() && !end.is_multiple_of(vma.page_bytes()) {
                 return Err(Errno::INVAL);
             }
-            (found, has_huge) = (true, has_huge | vma.is_huge());
+            has_huge |= vma.is_huge();
             if is_armed(&vma) && self.handler.is_some_and(|other| other.id != handler.id) {
                 return Err(Errno::BUSY);
             }
@@ -188,7 +188,6 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         // One descriptor at a time (D1).
         let is_others = || self.vmas().any(|vma| is_armed(&vma));
         match self.handler.filter(|other| other.id != handler.id) {
-            _ if !found => Err(Errno::INVAL),
             Some(_) if is_others() => Err(Errno::BUSY),
             _ => Ok(has_huge),
         }
@@ -210,13 +209,17 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             let is_free = self.can_be_armed(&vma) && !(is_others && is_armed(&vma));
             is_free && !vma.is_cut_by(start, end)
         };
-        let mut vmas = self.vmas_in(start, end).peekable();
-        if vmas.peek().is_none() || !vmas.all(suits) {
+        if !self.begins_whole(start, end) || !self.vmas_in(start, end).all(suits) {
             return Err(Errno::INVAL);
         }
-        drop(vmas);
         self.each_part(start, end, |process, vma, part| process.arm(&vma, part, Flags::NONE))?;
         Ok(Some(range(start, end)))
+    }
+    /// Whether a range begins where a page of the first vma in it may, even if that one begins
+    /// further on: Linux asks no more of it, and no less.
+    fn begins_whole(&self, start: u64, end: u64) -> bool {
+        let first = self.vmas_in(start, end).next();
+        first.is_some_and(|first| start.is_multiple_of(first.page_bytes()))
     }
     /// Has a part of a vma armed for this, and for nothing else.
     fn arm(&mut self, vma: &Vma, part: VaRange, armed: Flags) -> Result<(), Errno> {
@@ -435,9 +438,11 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if self.vmas_in(start, end).next().is_none() {
             return Err(none);
         }
+        // It is the whole range that is to consist of such pages, whatever else lies in it.
+        let is_cut = |vma: &Vma| !(start | end).is_multiple_of(vma.page_bytes());
         self.each_part(start, end, |process, vma, part| {
             match vma.flags.has(Flags::USERFAULT_WRITE) {
-                true if vma.is_cut_by(part.start().get(), part.end().get()) => Err(Errno::INVAL),
+                true if is_cut(&vma) => Err(Errno::INVAL),
                 true if vma.is_of_file() || vma.is_huge() => {
                     Ok(process.mm.watch(process.space, part, of_file)?)
                 }

@@ -100,11 +100,12 @@ impl Oracle {
         Ok((compared, if is_again { again } else { End::Reason(Reason::NotAgain) }))
     }
 
-    /// The shortest sequence that was found to differ like this one.
+    /// The shortest sequence that was found to differ like this one: in the same.
     pub fn shrink(&self, calls: &[Call], difference: Difference) -> (Vec<Call>, Difference) {
+        let what = difference.what;
         shrink::shrink(calls, difference, |calls| {
             match run::run(&self.program, &self.like, calls).ok()? {
-                (_, End::Differs(difference)) => Some(difference),
+                (_, End::Differs(difference)) => Some(difference).filter(|it| it.what == what),
                 _ => None,
             }
         })

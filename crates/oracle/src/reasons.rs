@@ -1,6 +1,6 @@
 //! Differences that stay, each with its reason.
 
-use crate::call::{Answer, Arg, Bases, Call, Name};
+use crate::call::{Answer, Arg, Call, Name};
 use core::fmt;
 use foliant_linux::Errno;
 use foliant_linux::raw::general::{
@@ -74,7 +74,7 @@ impl Reason {
                 "Linux keeps the tables where MREMAP_DONTUNMAP leaves an area without pages; here they go with what moved"
             }
             Reason::TablesFirst => {
-                "Linux makes the tables on the way before it asks a file, or the program, for the page, which may have none; here the page comes first"
+                "Linux makes the tables on the way before it asks a file, a pool or the program for the page, which may have none; here the page comes first"
             }
             Reason::UnlockedCounts => {
                 "Linux goes on counting as locked what MREMAP_DONTUNMAP has left behind, which it unlocks"
@@ -129,7 +129,9 @@ impl Reason {
         };
         match host.split(' ').next() {
             Some("VmPTE:") if has(&leaves) => Some(Reason::LeftTables),
-            Some("VmPTE:") if has(&maps_file) || has(&answers_faults) => Some(Reason::TablesFirst),
+            Some("VmPTE:") if has(&maps_file) || has(&maps_pool) || has(&answers_faults) => {
+                Some(Reason::TablesFirst)
+            }
             Some("RssShmem:") if pages_out(calls) => Some(Reason::TakenFromFile),
             Some("RssShmem:") if allocated(calls) => Some(Reason::Allocated),
             Some("VmLck:") if has(&leaves) => Some(Reason::UnlockedCounts),
@@ -139,16 +141,9 @@ impl Reason {
     }
     /// The reason of a difference between two answers to the last of these calls, if it is one of
     /// these.
-    pub(crate) fn of_answers(
-        calls: &[Call],
-        bases: &Bases,
-        host: &Answer,
-        ours: &Answer,
-    ) -> Option<Reason> {
+    pub(crate) fn of_answers(calls: &[Call], host: &Answer, ours: &Answer) -> Option<Reason> {
         let call = calls.last()?;
-        let [_, _, _, flags, ..] = call.values(bases);
-        let is_pool = call.name == Name::Mmap && flags as u32 & MAP_HUGETLB != 0;
-        if is_pool && host != ours {
+        if maps_pool(call) && host != ours {
             return Some(Reason::PoolOfHost);
         }
         // It finds the table that a refused access left, and no page in it.
@@ -221,6 +216,14 @@ fn maps_file(call: &Call) -> bool {
         || call.name == Name::Mmap && (flags & MAP_ANONYMOUS == 0 || flags & MAP_TYPE == MAP_SHARED)
 }
 
+/// Whether a call maps huge pages of a pool.
+fn maps_pool(call: &Call) -> bool {
+    match call.args[3] {
+        Arg::Word(flags) if call.name == Name::Mmap => flags as u32 & MAP_HUGETLB != 0,
+        _ => false,
+    }
+}
+
 /// Whether a call is about faults that the program answers.
 fn answers_faults(call: &Call) -> bool {
     call.name == Name::Userfault
@@ -241,7 +244,7 @@ impl fmt::Display for Reason {
 mod tests {
     use super::*;
     use crate::side::PageSeen;
-    use foliant_linux::raw::general::MADV_COLD;
+    use foliant_linux::raw::general::{MADV_COLD, MAP_PRIVATE};
 
     fn advice(advice: u32) -> Call {
         let [addr, len] = [0, 4096].map(Arg::Word);
@@ -303,8 +306,13 @@ mod tests {
         let of = |calls: &[Call], name: &str| Reason::of_size(calls, &format!("{name} 4 of 0"));
         let (moved, left) = ([remap(1)], [remap(MREMAP_DONTUNMAP | 1)]);
         let (large, none) = ([advice(MADV_HUGEPAGE)], [advice(MADV_COLD)]);
-        let shared = [0, 4096, 3, MAP_SHARED].map(|word| Arg::Word(word.into()));
-        let (shared, taken) = ([Call::new(0, Name::Mmap, &shared)], [advice(MADV_PAGEOUT)]);
+        let mmap = |flags: u32| {
+            let args = [0, 4096, 3, flags].map(|word| Arg::Word(word.into()));
+            [Call::new(0, Name::Mmap, &args)]
+        };
+        let shared = mmap(MAP_SHARED);
+        let pool = mmap(MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB);
+        let taken = [advice(MADV_PAGEOUT)];
         let answers = [Call::new(0, Name::Userfault, &[])];
         for (calls, name, reason) in [
             (&left, "VmPTE:", Some(Reason::LeftTables)),
@@ -313,6 +321,8 @@ mod tests {
             (&left, "VmLck:", Some(Reason::UnlockedCounts)),
             (&moved, "VmLck:", None),
             (&shared, "VmPTE:", Some(Reason::TablesFirst)),
+            (&pool, "VmPTE:", Some(Reason::TablesFirst)),
+            (&pool, "VmLck:", None),
             (&answers, "VmPTE:", Some(Reason::TablesFirst)),
             (&answers, "VmLck:", None),
             (&shared, "RssShmem:", None),
@@ -330,24 +340,21 @@ mod tests {
     #[test]
     fn a_pool_is_a_reason_for_mmap_alone() {
         let (zero, no) = (Answer::Word(0), Answer::Word(1));
-        let bases = Bases { arena: 0, top: 0, heap: 0 };
         let flags = |flags: u32| {
             let word = Arg::Word(u64::from(flags));
             Call::new(0, Name::Mmap, &[word, word, word, word])
         };
-        let of = |flags_: u32, ours| Reason::of_answers(&[flags(flags_)], &bases, &zero, ours);
+        let of = |flags_: u32, ours| Reason::of_answers(&[flags(flags_)], &zero, ours);
         assert_eq!(of(MAP_HUGETLB, &no), Some(Reason::PoolOfHost));
         assert_eq!((of(MAP_HUGETLB, &zero), of(1, &no)), (None, None));
     }
 
     #[test]
     fn a_collapse_finds_a_table_where_the_program_answers_faults() {
-        let bases = Bases { arena: 0, top: 0, heap: 0 };
         let (busy, inval) = (Answer::Word(Errno::BUSY.word()), Answer::Word(Errno::INVAL.word()));
         let (asked, collapse) = (Call::new(0, Name::Userfault, &[]), advice(MADV_COLLAPSE));
-        let of = |calls: [&Call; 2], host, ours| {
-            Reason::of_answers(&calls.map(Call::clone), &bases, host, ours)
-        };
+        let of =
+            |calls: [&Call; 2], host, ours| Reason::of_answers(&calls.map(Call::clone), host, ours);
         assert_eq!(of([&asked, &collapse], &busy, &inval), Some(Reason::TablesFirst));
         assert_eq!(of([&asked, &collapse], &inval, &busy), None);
         assert_eq!(of([&collapse, &collapse], &busy, &inval), None);
@@ -356,13 +363,12 @@ mod tests {
 
     #[test]
     fn what_mincore_shows_has_reasons_in_one_direction_each() {
-        let bases = Bases { arena: 0, top: 0, heap: 0 };
         let allocate = Call::new(0, Name::Fallocate, &[]);
         let core = Call::new(0, Name::Mincore, &[]);
         let of = |calls: &[&Call], host: &[u8], ours: &[u8]| {
             let calls: Vec<Call> = calls.iter().copied().chain([&core]).cloned().collect();
             let (host, ours) = (Answer::Pages(host.into()), Answer::Pages(ours.into()));
-            Reason::of_answers(&calls, &bases, &host, &ours)
+            Reason::of_answers(&calls, &host, &ours)
         };
         let out = advice(MADV_PAGEOUT);
         assert_eq!(of(&[&out], &[0, 1], &[1, 1]), Some(Reason::TakenFromFile));
@@ -374,11 +380,10 @@ mod tests {
 
     #[test]
     fn what_fallocate_made_is_missing_here_where_that_is_told() {
-        let bases = Bases { arena: 0, top: 0, heap: 0 };
         let calls = [Name::Fallocate, Name::Userfault].map(|name| Call::new(0, name, &[]));
         let of = |before: &[Call], last: &Call, host: Answer, ours: Answer| {
             let calls: Vec<Call> = before.iter().chain([last]).cloned().collect();
-            Reason::of_answers(&calls, &bases, &host, &ours)
+            Reason::of_answers(&calls, &host, &ours)
         };
         let load = Call::new(0, Name::Load, &[]);
         let bus = || Answer::Signal(SIGBUS, 2, 0);

@@ -153,7 +153,7 @@ impl Both<'_, '_, '_> {
             let host = self.host.call(who, call)?;
             let ours = self.ours.call(who, call)?;
             let so_far = &calls[..=at];
-            if let Some(reason) = Reason::of_answers(so_far, &self.bases, &host, &ours) {
+            if let Some(reason) = Reason::of_answers(so_far, &host, &ours) {
                 return Ok(End::Reason(reason));
             }
             let seen = match host == ours {

@@ -519,7 +519,8 @@ fn huge_pages_of_a_pool_are_filled_as_wholes() {
         assert_eq!(process.mmap(at(0), 4 * HUGE, RW, flags, None, 0), Ok(at(0)));
         let fd = ready(process, 0);
         let asked = 1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY;
-        for (start, len) in [(at(0) + PAGE, HUGE - PAGE), (at(0), HUGE + PAGE)] {
+        let before = (at(0) - PAGE, 4 * HUGE + PAGE); // nothing is there, and yet it counts
+        for (start, len) in [(at(0) + PAGE, HUGE - PAGE), (at(0), HUGE + PAGE), before] {
             let part = uffdio_range { start, len };
             assert_eq!(register(process, &fd, part, MISSING), Err(EINVAL), "{start:x}");
             assert_eq!(process.uffdio_unregister(&fd, &part), no(EINVAL));
@@ -565,7 +566,7 @@ fn huge_pages_of_a_pool_are_filled_as_wholes() {
         // Writes are told of whole pages too, also of what is missing.
         let protects = asked | 1 << _UFFDIO_WRITEPROTECT;
         assert_eq!(register(process, &fd, whole(0, 3), MISSING | WP), Ok(protects));
-        for part in [(at(0) + PAGE, HUGE), (at(0), HUGE + PAGE)] {
+        for part in [(at(0) + PAGE, HUGE), (at(0), HUGE + PAGE), (at(0) - PAGE, HUGE + PAGE)] {
             let (start, len) = part;
             assert_eq!(protect(process, &fd, uffdio_range { start, len }, 1), no(EINVAL));
         }
