@@ -302,6 +302,11 @@ fn a_program_lets_in_what_a_file_has() {
 }
 
 #[test]
+fn a_program_says_that_memory_is_broken() {
+    as_on_linux("poisoned", include_str!("poisoned.txt"));
+}
+
+#[test]
 fn a_program_is_told_of_writes_to_huge_pages() {
     as_on_linux("huge_watches", include_str!("huge_watches.txt"));
 }

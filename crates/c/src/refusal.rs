@@ -185,6 +185,7 @@ fn range(error: &RangeError) -> Status {
         RangeError::Empty | RangeError::Outside(_) | RangeError::TooLow(..) => Status::Range,
         RangeError::Misaligned(_) => Status::Misaligned,
         RangeError::Hole(_) => Status::NoArea,
+        RangeError::Broken(_) => Status::Broken,
         RangeError::Cuts(..) | RangeError::Huge(_) => Status::Huge,
         RangeError::Ceiling(..) => Status::NoRight,
         RangeError::NoMemory => Status::NoMemory,

@@ -128,6 +128,8 @@ operations! {
     Userfault,
     /// Pages are dropped, and the program fills them.
     UserFill,
+    /// Pages are dropped, and the program says that memory is broken there.
+    UserPoison,
     /// Writes to pages are the program's to allow.
     Watch,
     /// All is unmapped.
@@ -258,6 +260,8 @@ operations! {
     MoveHugeOver,
     /// A huge page of a pool is dropped, and the program fills it.
     HandleHuge,
+    /// A huge page of a pool is dropped, and the program says that memory is broken there.
+    UserPoisonHuge,
     /// Writes to huge pages of a pool, there or missing, are told for a while.
     WatchHuge,
     /// A program wants the only huge page that is left, without a reservation, and goes on.
@@ -474,6 +478,7 @@ impl Operation {
                 | Op::MoveHuge
                 | Op::MoveHugeOver
                 | Op::HandleHuge
+                | Op::UserPoisonHuge
                 | Op::WatchHuge
                 | Op::MoveOver
                 | Op::Dissolve
@@ -616,6 +621,7 @@ impl<P: Paging> Scene<P> {
                 engine::border();
                 advise(range(BASE, 4 * PAGE), Advice::UserfaultDisarm);
             }
+            Op::UserPoison => self.user_poison(range(BASE, PAGE)),
             Op::UserFill => {
                 advise(range(BASE, 2 * PAGE), Advice::DontNeed);
                 engine::border();
@@ -846,6 +852,7 @@ impl<P: Paging> Scene<P> {
                 engine::border();
                 self.handle_huge(part);
             }
+            Op::UserPoisonHuge => self.user_poison(range(HUGE, 2 * MB)),
             Op::WatchHuge => self.watch(range(HUGE, 4 * MB)),
             Op::LetInPooled => self.let_in(range(POOLED.get(), 2 * MB)),
             Op::WatchPooled => self.watch(range(POOLED.get(), 2 * MB)),
@@ -1070,6 +1077,19 @@ impl<P: Paging> Scene<P> {
             }
             self.mm.vfree(got.start()).expect("it was just taken");
         }
+    }
+    /// Drops a range and poisons its first place, as the handler of what is missing.
+    fn user_poison(&self, part: VaRange) {
+        let advise = |advice| any(self.mm.advise(self.id, part, advice));
+        advise(Advice::DontNeed);
+        engine::border();
+        advise(Advice::UserfaultArm);
+        engine::border();
+        any(self.mm.fill(self.id, part.start(), FillWith::Poison));
+        engine::border();
+        advise(Advice::UserfaultDisarm);
+        engine::border();
+        advise(Advice::DontNeed);
     }
     /// Lets the first page of a range in, dropped before, while what an object has is told.
     fn let_in(&self, part: VaRange) {

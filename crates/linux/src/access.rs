@@ -27,6 +27,8 @@ pub struct Signal {
     pub code: u32,
     /// Its `si_addr`: the byte that was accessed.
     pub addr: u64,
+    /// Its `si_addr_lsb`: the logarithm of how many bytes are broken there; 0 where none are.
+    pub lsb: u16,
 }
 
 /// How an access ended.
@@ -101,7 +103,12 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Outcome::Mapped(_) | Outcome::ZeroPage(_) | Outcome::Copied => Fault::Done,
             Outcome::Reused | Outcome::Spurious => Fault::Done,
             Outcome::Refused(Refusal::NoRight(..)) => segv(SEGV_ACCERR, addr),
-            Outcome::Refused(Refusal::Broken(_)) => bus(BUS_MCEERR_AR, addr),
+            Outcome::Refused(Refusal::Broken(_)) => {
+                let bytes = self.vma(addr).map_or(PAGE, |vma| vma.page_bytes());
+                let lsb = bytes.ilog2() as u16;
+                let (number, code) = (SIGBUS, BUS_MCEERR_AR);
+                Fault::Signal(Signal { number, code, addr, lsb })
+            }
             Outcome::Refused(Refusal::Beyond(_)) => bus(BUS_ADRERR, addr),
             Outcome::Refused(_) => segv(SEGV_MAPERR, addr),
             Outcome::NoHugePage(_) => bus(BUS_ADRERR, addr),
@@ -186,8 +193,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 }
 
 fn segv(code: u32, addr: u64) -> Fault {
-    Fault::Signal(Signal { number: SIGSEGV, code, addr })
+    Fault::Signal(Signal { number: SIGSEGV, code, addr, lsb: 0 })
 }
 fn bus(code: u32, addr: u64) -> Fault {
-    Fault::Signal(Signal { number: SIGBUS, code, addr })
+    Fault::Signal(Signal { number: SIGBUS, code, addr, lsb: 0 })
 }

@@ -53,6 +53,7 @@ impl From<RangeError> for Errno {
             RangeError::Ceiling(..) => Errno(errno::EACCES),
             RangeError::TooLow(..) => Errno::PERM,
             RangeError::Outside(_) | RangeError::Hole(_) => Errno::NOMEM,
+            RangeError::Broken(_) => Errno(errno::EHWPOISON),
             RangeError::NoMemory | RangeError::TooManyAreas(_) | RangeError::OverLimit(_) => {
                 Errno::NOMEM
             }

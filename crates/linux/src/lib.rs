@@ -75,7 +75,7 @@
 //! | `mmap` of address 0 | EPERM, whoever asks: the manager has a lowest address |
 //! | `prctl` | `PR_SET_THP_DISABLE`, `PR_SET_MDWE` and what asks for them; all else is the embedder's |
 //! | `userfaultfd` | of memory of the program's own, of files in memory, and of huge pages of a pool; one descriptor has vmas at a time, another one gets EBUSY |
-//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `WP_HUGETLBFS_SHMEM`, `MISSING_SHMEM`, `MISSING_HUGETLBFS`, `SIGBUS`, `EXACT_ADDRESS`, `EVENT_FORK`, `EVENT_REMAP`, `EVENT_REMOVE`, `EVENT_UNMAP`, `MINOR_SHMEM`, `MINOR_HUGETLBFS`: no poison, no moves, no writes that are let through and counted |
+//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `WP_HUGETLBFS_SHMEM`, `MISSING_SHMEM`, `MISSING_HUGETLBFS`, `SIGBUS`, `EXACT_ADDRESS`, `EVENT_FORK`, `EVENT_REMAP`, `EVENT_REMOVE`, `EVENT_UNMAP`, `MINOR_SHMEM`, `MINOR_HUGETLBFS`, `POISON`: no moves, no writes that are let through and counted |
 //! | `userfaultfd`, `MINOR` | of what has a file: a private mapping of huge pages without one is refused |
 //! | `userfaultfd`, events | none of what another process advises |
 //! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |

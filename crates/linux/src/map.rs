@@ -274,10 +274,14 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if vma.tag.marks.has(Marks::ON_FAULT) {
             return Ok(());
         }
-        match vma.takes_copies() {
-            _ if !vma.is_accessible() => Err(Errno::FAULT),
-            true => self.populate(part, Advice::PopulateWrite),
-            false => self.populate(part, Advice::PopulateRead),
+        let how = match vma.takes_copies() {
+            _ if !vma.is_accessible() => return Err(Errno::FAULT),
+            true => Advice::PopulateWrite,
+            false => Advice::PopulateRead,
+        };
+        match self.populate(part, how) {
+            Err(Errno(errno::EHWPOISON)) => Err(Errno::FAULT), // only advice names it
+            done => done,
         }
     }
     /// Makes the pages of a part of a vma present.

@@ -135,6 +135,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             let word = match found.entry {
                 Entry::Soft(soft) if soft.kind == SoftKind::Guard => SWAPPED | GUARD,
                 // Linux does not say of huge pages of a pool that they are elsewhere.
+                Entry::Soft(soft) if soft.kind == SoftKind::Poison => match found.level {
+                    Level::BASE => SWAPPED,
+                    _ => 0,
+                },
                 Entry::Soft(soft) if soft.kind == SoftKind::Marker => match found.level {
                     Level::BASE => SWAPPED | WRITE_PROTECTED,
                     _ => WRITE_PROTECTED,

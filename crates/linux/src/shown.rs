@@ -12,7 +12,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use foliant::Access;
 use foliant::space::{Advice, Flags, SpaceId};
-use foliant::table::{Entry, Paging};
+use foliant::table::{Entry, Paging, SoftKind};
 use foliant_machine::Machine;
 use foliant_units::Frame;
 
@@ -69,8 +69,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         for one in found {
             let how = match one.entry {
                 Entry::Leaf { .. } => Advice::PopulateRead,
-                Entry::Soft(_) => Advice::GuardInstall,
-                Entry::None | Entry::Table(_) => continue,
+                Entry::Soft(soft) if soft.kind == SoftKind::Guard => Advice::GuardInstall,
+                Entry::None | Entry::Table(_) | Entry::Soft(_) => continue,
             };
             let (from, to) = (one.va.get(), one.va.get() + one.level.span().get());
             let part = range(from.max(vma.start()), to.min(vma.end()));

@@ -141,7 +141,7 @@ fn areas_are_placed_downwards_and_large_ones_at_2_mib() {
         assert_eq!(store(p, sim, stack - 3 * PAGE, 1), Ok(()));
         assert_eq!(p.vma(stack).unwrap().start(), stack - 3 * PAGE);
         let far = stack - (8 << 20);
-        let signal = Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: far };
+        let signal = Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: far, lsb: 0 };
         assert_eq!(store(p, sim, far, 1), Err(signal), "beyond the limit of a stack");
     });
 }
@@ -153,7 +153,8 @@ fn a_hole_ends_mprotect_after_what_lies_before() {
         put(p, 6, 4, RW);
         assert_eq!(p.mprotect(BASE + 2 * PAGE, 6 * PAGE, PROT_READ), Err(Errno::NOMEM));
         assert_eq!(areas(p), [(0, 2, RW), (2, 2, PROT_READ), (6, 4, RW)]);
-        let signal = Signal { number: SIGSEGV, code: SEGV_ACCERR, addr: BASE + 2 * PAGE + 7 };
+        let signal =
+            Signal { number: SIGSEGV, code: SEGV_ACCERR, addr: BASE + 2 * PAGE + 7, lsb: 0 };
         assert_eq!(store(p, sim, signal.addr, 1), Err(signal));
         let inval = Err(Errno::INVAL);
         for (addr, len, prot, answer) in [
@@ -210,7 +211,7 @@ fn madvise_works_on_the_whole_range_though_there_is_a_hole() {
         assert_eq!(p.madvise(read_only, PAGE, MADV_POPULATE_WRITE), inval);
         assert_eq!(p.madvise(BASE, PAGE, MADV_GUARD_INSTALL), Ok(0));
         assert_eq!(p.madvise(BASE, PAGE, MADV_POPULATE_READ), Err(Errno::FAULT));
-        let signal = Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: BASE };
+        let signal = Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: BASE, lsb: 0 };
         assert_eq!(store(p, sim, BASE, 1), Err(signal), "a guard");
     });
 }

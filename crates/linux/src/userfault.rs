@@ -3,7 +3,7 @@
 //! ```text
 //!   userfaultfd ─▶ UFFDIO_API ─▶ REGISTER: vmas are armed
 //!   fault ─▶ Fault::Told: the embedder queues the message and lets the thread wait on the descriptor
-//!   COPY, ZEROPAGE, CONTINUE, WRITEPROTECT ─▶ Answer: a result, and which threads go on ◀─ WAKE
+//!   COPY, ZEROPAGE, CONTINUE, POISON, WRITEPROTECT ─▶ Answer: a result, and which threads go on ◀─ WAKE
 //! ```
 //!
 //! The descriptor, its queue and those that wait are the embedder's; a [`Userfaultfd`] is what the
@@ -29,22 +29,23 @@ use crate::told::{Handler, Userfaultfd};
 use crate::vma::{Marks, Tag, Vma};
 use alloc::boxed::Box;
 use foliant::fault::{FillError, FillWith, HugeContents, Unfilled};
-use foliant::space::{Advice, Flags, Watch};
+use foliant::space::{Advice, Flags, RangeError, Watch};
 use foliant::table::{Attrs, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Pages, Va, VaRange};
 use linux_raw_sys::errno;
 use linux_raw_sys::general::{
-    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER,
-    _UFFDIO_WAKE, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, O_NONBLOCK, UFFD_API,
-    UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE,
-    UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MINOR_HUGETLBFS,
-    UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_HUGETLBFS, UFFD_FEATURE_MISSING_SHMEM,
-    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
-    UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE,
-    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING,
-    UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_continue,
-    uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_POISON, _UFFDIO_REGISTER,
+    _UFFDIO_UNREGISTER, _UFFDIO_WAKE, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC,
+    O_NONBLOCK, UFFD_API, UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP,
+    UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_EXACT_ADDRESS,
+    UFFD_FEATURE_MINOR_HUGETLBFS, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_HUGETLBFS,
+    UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_POISON,
+    UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_HUGETLBFS_SHMEM, UFFD_FEATURE_WP_UNPOPULATED,
+    UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP,
+    UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
+    UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison,
+    uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 
 /// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
@@ -53,6 +54,8 @@ const WRITEPROTECT_MODE_DONTWAKE: u64 = 1 << 1;
 /// Those of `uffdio_continue::mode`.
 const CONTINUE_MODE_DONTWAKE: u64 = 1;
 const CONTINUE_MODE_WP: u64 = 1 << 1;
+/// That of `uffdio_poison::mode`.
+const POISON_MODE_DONTWAKE: u64 = 1;
 
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,7 +110,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             | UFFD_FEATURE_EVENT_REMOVE
             | UFFD_FEATURE_EVENT_UNMAP;
         let minor = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MINOR_HUGETLBFS;
-        let any = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS | missing | minor | events;
+        let told = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS;
+        let any = told | missing | minor | events | UFFD_FEATURE_POISON;
         let features = u64::from(if watches { any | writes } else { any });
         let wanted = api.features;
         let is_wrong = api.api != u64::from(UFFD_API) || wanted & !features != 0;
@@ -150,7 +154,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             true => Ok(()), // it is armed for this already, and perhaps for more
             false => process.arm(&vma, part, armed),
         })?;
-        let ioctls = [_UFFDIO_WAKE, _UFFDIO_COPY].map(|nr| 1 << nr);
+        let ioctls = [_UFFDIO_WAKE, _UFFDIO_COPY, _UFFDIO_POISON].map(|nr| 1 << nr);
         let zeros = if has_huge { 0 } else { 1 << _UFFDIO_ZEROPAGE };
         let protects = if has(UFFDIO_REGISTER_MODE_WP) { 1 << _UFFDIO_WRITEPROTECT } else { 0 };
         let continues = if has(UFFDIO_REGISTER_MODE_MINOR) { 1 << _UFFDIO_CONTINUE } else { 0 };
@@ -323,6 +327,18 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         });
         answered(done, &asked.range, asked.mode & modes != 0, &mut asked.zeropage)
     }
+    /// `UFFDIO_POISON`: where pages are missing memory is broken from then on.
+    pub fn uffdio_poison(&mut self, fd: &Userfaultfd, asked: &mut uffdio_poison) -> Answer {
+        let (start, end) = match self.asked(fd, &asked.range, (asked.mode, POISON_MODE_DONTWAKE)) {
+            Ok(ends) => ends,
+            Err(why) => return Answer::of(Err(why)),
+        };
+        let done = self.fill(start, end, false, |process, vma, at| {
+            let done = process.mm.fill(process.space, Va::new(at), FillWith::Poison);
+            done.map(|()| vma.page_bytes()).map_err(|Unfilled { why, .. }| filled(why))
+        });
+        answered(done, &asked.range, asked.mode != 0, &mut asked.updated)
+    }
     /// `UFFDIO_CONTINUE`: pages that their files have are mapped.
     pub fn uffdio_continue(&mut self, fd: &Userfaultfd, asked: &mut uffdio_continue) -> Answer {
         let modes = CONTINUE_MODE_DONTWAKE | CONTINUE_MODE_WP;
@@ -346,6 +362,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             let done = process.mm.fill(process.space, Va::new(at), with);
             done.map(|()| vma.page_bytes()).map_err(|Unfilled { why, .. }| match why {
                 FillError::Beyond(_) if !vma.is_huge() => Errno::INVAL,
+                FillError::Range(RangeError::Broken(_)) => Errno(errno::EIO),
                 why => filled(why),
             })
         });

@@ -32,6 +32,7 @@ mod objects;
 mod objects_armed;
 mod objects_refused;
 mod pairs;
+mod poisoned;
 mod pool;
 mod private_huge;
 mod races;

@@ -12,6 +12,7 @@ use foliant::table::{Attrs, Entry, Paging};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_sim::{Failing, Sim};
 use foliant_units::{Bytes, Order, Pages, Va};
+use std::sync::Mutex;
 
 type Page = [u8; PAGE as usize];
 
@@ -361,10 +362,52 @@ fn what_an_object_has_is_told_where_that_is_asked_for() {
     let refused = mm.advise(id, whole, Advice::UserfaultPresentArm);
     assert_eq!(refused, Err(RangeError::Hole(whole.start())));
     assert_eq!(let_in(200), unarmed(200));
+    map(&mm, id, 300, of, SHARED);
+    let behind = area(&mm, id, at(300 + ROOM), PAGE);
+    let refused = mm.advise(id, row(299 + ROOM, 2), Advice::UserfaultPresentArm);
+    assert_eq!(refused, Err(RangeError::Hole(behind.start())));
     // A child asks nobody.
     let child = mm.fork(id).unwrap();
     mm.switch(Some(child)).unwrap();
     assert!(matches!(fault(&mm, child, OWN + 2, Access::Read), Outcome::Mapped(_)));
+}
+
+/// What has broken is neither told nor let in.
+#[test]
+fn what_has_broken_is_not_let_in() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (of, id, _) = armed(&mm, Advice::UserfaultPresentArm);
+    poke(&mm, of, 6, 9);
+    fill(&mm, id, 6, FillWith::Present).unwrap();
+    mm.poison(mm.frame_at(id, Va::new(at(6))).unwrap());
+    mm.advise(id, row(0, 8), Advice::DontNeed).unwrap();
+    let broken = Va::new(at(6));
+    assert_eq!(fault(&mm, id, 6, Access::Read), Outcome::Refused(Refusal::Broken(broken)));
+    let refused = fill(&mm, id, 6, FillWith::Present);
+    assert_eq!(refused, Err(RangeError::Broken(broken).into()));
+    mm.leaves("a page that is broken");
+}
+
+/// A page that the object has is told to nobody as missing, wherever it is at the moment.
+#[test]
+fn a_page_on_its_way_is_not_told() {
+    for step in 1.. {
+        let beside = Beside::new(sim(2, 16));
+        let mm = beside.manager(Policy::BASE_ONLY);
+        let (_, id, other) = armed(&mm, Advice::UserfaultArm);
+        by(&mm, other, id, || store(&beside.sim, &mm, other, at(5), 1));
+        let frame = mm.frame_at(other, Va::new(at(5))).unwrap();
+        beside.sim.on(cpu(1), || mm.online());
+        let seen = Mutex::new(None);
+        let look = || *seen.lock().unwrap() = Some(fault(&mm, id, 5, Access::Read));
+        let Some(moved) = beside.before_step(step, look, || mm.relocate(frame)) else {
+            assert!(step > 10);
+            break;
+        };
+        let seen = seen.into_inner().unwrap();
+        assert_eq!(seen, Some(Outcome::Mapped(Order::BASE)), "step {step}: {moved:?}");
+    }
 }
 
 /// A page is let in beside each step of another operation: it is there, or nothing is.

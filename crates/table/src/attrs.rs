@@ -252,6 +252,8 @@ pub enum SoftKind {
     Breaking = 4,
     /// Another word of the manager's users.
     Other = 5,
+    /// An access here finds broken memory, whatever the area says.
+    Poison = 6,
 }
 
 impl Soft {
@@ -278,6 +280,7 @@ impl Soft {
             2 => SoftKind::Marker,
             3 => SoftKind::Migration,
             4 => SoftKind::Breaking,
+            6 => SoftKind::Poison,
             _ => SoftKind::Other,
         };
         Soft { kind, payload: word >> 6 }

@@ -83,7 +83,7 @@ fn answer(thread: &Arc<Thread>) {
         CALL => return calls::answer(thread),
         vector if vector >= EXCEPTIONS && vector != INT_80 => return, // an interrupt
         vector => match thread.refused.take() {
-            Some(Fault::Signal(it)) => Info::fault(it.number, it.code, it.addr),
+            Some(Fault::Signal(it)) => Info::access(&it),
             Some(Fault::Told(told)) => {
                 // The access is made again, or a signal comes first.
                 if let Some(memory) = thread.process.memory() {

@@ -9,7 +9,7 @@ use super::user::Plain;
 use alloc::collections::BTreeMap;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
-use foliant_linux::Errno;
+use foliant_linux::{Errno, Signal};
 use linux_raw_sys::general::{
     CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, SI_KERNEL, SI_TIMER, SIGCHLD, SIGCONT,
     SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SS_DISABLE,
@@ -91,6 +91,12 @@ impl Info {
     pub(super) fn fault(number: u32, code: u32, addr: u64) -> Info {
         let mut info = Info::plain(number, code as i32);
         info.more[0] = addr;
+        info
+    }
+    /// The same, as the memory side says it.
+    pub(super) fn access(it: &Signal) -> Info {
+        let mut info = Info::fault(it.number, it.code, it.addr);
+        info.more[1] = it.lsb.into();
         info
     }
     fn plain(number: u32, code: i32) -> Info {

@@ -43,7 +43,7 @@ fn pooled(process: &P<'_, '_>, expect: [u64; 3]) {
     assert_eq!([pool.nr_hugepages, pool.free_hugepages, pool.resv_hugepages], expect);
 }
 fn bus(nth: u64) -> Signal {
-    Signal { number: SIGBUS, code: BUS_ADRERR, addr: at(nth) }
+    Signal { number: SIGBUS, code: BUS_ADRERR, addr: at(nth), lsb: 0 }
 }
 
 /// Where a vma lies, from the first huge page on, in pages.

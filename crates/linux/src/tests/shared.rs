@@ -45,7 +45,7 @@ fn save(process: &mut P<'_, '_>, sim: &Sim, page: u64, byte: u8) -> Result<(), S
     store(process, sim, BASE + page * PAGE, byte)
 }
 fn beyond(page: u64) -> Result<u64, Signal> {
-    Err(Signal { number: SIGBUS, code: BUS_ADRERR, addr: BASE + page * PAGE })
+    Err(Signal { number: SIGBUS, code: BUS_ADRERR, addr: BASE + page * PAGE, lsb: 0 })
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn a_guard_in_shared_memory_is_there_in_a_child_with_what_is_mapped() {
         assert_eq!(p.madvise(BASE + PAGE, PAGE, MADV_GUARD_INSTALL), Ok(0));
         let mut child = p.fork().unwrap();
         assert_eq!(child.present_in(BASE, BASE + 4 * PAGE), 1);
-        let signal = Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: BASE + PAGE };
+        let signal = Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: BASE + PAGE, lsb: 0 };
         assert_eq!(load(&mut child, sim, BASE + PAGE), Err(signal));
         assert_eq!(child.madvise(BASE, 4 * PAGE, MADV_GUARD_REMOVE), Ok(0));
         assert_eq!(load(&mut child, sim, BASE + PAGE), Ok(0));
@@ -341,7 +341,8 @@ fn guards_in_a_file_part_no_neighbours_and_stay_with_private_ones_in_a_fork() {
         assert_eq!(areas(p), [(0, 8, RW), (10, 8, RW)]);
         let mut child = p.fork().unwrap();
         for page in [1, 11] {
-            let signal = Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: BASE + page * PAGE };
+            let signal =
+                Signal { number: SIGSEGV, code: SEGV_MAPERR, addr: BASE + page * PAGE, lsb: 0 };
             assert_eq!(load(&mut child, sim, signal.addr), Err(signal));
         }
         p.manager().switch(Some(p.space())).unwrap();

@@ -4,7 +4,7 @@ use super::shared::{F, load, show};
 use super::*;
 use crate::{Answer, Told, Userfaultfd};
 use foliant_units::VaRange;
-use linux_raw_sys::errno::{EAGAIN, EBUSY, EEXIST, EFAULT, EINVAL, ENOENT, EPERM};
+use linux_raw_sys::errno::{EAGAIN, EBUSY, EEXIST, EFAULT, EHWPOISON, EINVAL, ENOENT, EPERM};
 
 const MISSING: u32 = UFFDIO_REGISTER_MODE_MISSING;
 const WP: u32 = UFFDIO_REGISTER_MODE_WP;
@@ -111,7 +111,8 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
             | UFFD_FEATURE_WP_UNPOPULATED
             | UFFD_FEATURE_WP_HUGETLBFS_SHMEM
             | UFFD_FEATURE_MINOR_SHMEM
-            | UFFD_FEATURE_MINOR_HUGETLBFS;
+            | UFFD_FEATURE_MINOR_HUGETLBFS
+            | UFFD_FEATURE_POISON;
         assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
         assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
         assert_eq!(process.uffdio_wake(&fd, &pages(0, 4)), done(woken(0, 4)));
@@ -124,7 +125,8 @@ fn what_can_be_registered() {
         let fd = ready(process, 0);
         put(process, 0, 8, RW);
         put(process, 12, 4, PROT_READ);
-        let range = 1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY | 1 << _UFFDIO_ZEROPAGE;
+        let range =
+            1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY | 1 << _UFFDIO_POISON | 1 << _UFFDIO_ZEROPAGE;
         let with_writes = range | 1 << _UFFDIO_WRITEPROTECT;
         for mode in [0, UFFDIO_REGISTER_MODE_MINOR, 8] {
             assert_eq!(register(process, &fd, pages(0, 4), mode), Err(EINVAL), "{mode}");
@@ -424,7 +426,7 @@ fn a_signal_takes_the_place_of_a_message() {
         let fd = ready(process, UFFD_FEATURE_SIGBUS);
         put(process, 0, 4, RW);
         register(process, &fd, pages(0, 4), MISSING | WP).unwrap();
-        let bus = |addr| Signal { number: SIGBUS, code: BUS_ADRERR, addr };
+        let bus = |addr| Signal { number: SIGBUS, code: BUS_ADRERR, addr, lsb: 0 };
         assert_eq!(store(process, sim, at(1) + 7, 5), Err(bus(at(1) + 7)));
         assert_eq!(copy(process, &fd, pages(1, 1), UFFDIO_COPY_MODE_WP).0, done(woken(1, 1)));
         assert_eq!(store(process, sim, at(1), 5), Err(bus(at(1))));
@@ -518,7 +520,7 @@ fn huge_pages_of_a_pool_are_filled_as_wholes() {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB;
         assert_eq!(process.mmap(at(0), 4 * HUGE, RW, flags, None, 0), Ok(at(0)));
         let fd = ready(process, 0);
-        let asked = 1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY;
+        let asked = 1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY | 1 << _UFFDIO_POISON;
         let before = (at(0) - PAGE, 4 * HUGE + PAGE); // nothing is there, and yet it counts
         for (start, len) in [(at(0) + PAGE, HUGE - PAGE), (at(0), HUGE + PAGE), before] {
             let part = uffdio_range { start, len };
@@ -583,6 +585,44 @@ fn huge_pages_of_a_pool_are_filled_as_wholes() {
         sys::write(process.manager(), pool, "1\n").unwrap();
         assert_eq!(process.uffdio_unregister(&fd, &whole(0, 3)), done(wakes(0, 3)));
         assert_eq!(fault(process, at(2), Access::Write), Fault::Done);
+    });
+}
+
+/// What is poisoned is broken memory to the program, by as many bytes as a page has.
+#[test]
+fn poison_is_broken_memory() {
+    with(|process, sim| {
+        sys::write(process.manager(), "hugepages/hugepages-2048kB/nr_hugepages", "2\n").unwrap();
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB;
+        let pool = BASE + 4 * HUGE;
+        assert_eq!(process.mmap(pool, 2 * HUGE, RW, flags, None, 0), Ok(pool));
+        let fd = ready(process, 0);
+        put(process, 0, 4, RW);
+        register(process, &fd, pages(0, 4), MISSING).unwrap();
+        register(process, &fd, uffdio_range { start: pool, len: HUGE }, MISSING).unwrap();
+        let poison = |process: &mut P<'_, '_>, range: uffdio_range, mode| {
+            let mut asked = uffdio_poison { range, mode, updated: 77 };
+            (process.uffdio_poison(&fd, &mut asked), asked.updated)
+        };
+        let signal =
+            |addr, lsb| Fault::Signal(Signal { number: SIGBUS, code: BUS_MCEERR_AR, addr, lsb });
+        assert_eq!(poison(process, pages(0, 2), 2), (no(EINVAL), 77));
+        assert_eq!(poison(process, pages(0, 2), 0), (done(woken(0, 2)), 2 * PAGE as i64));
+        assert_eq!(poison(process, pages(2, 1), 1), (done(None), PAGE as i64), "nobody goes on");
+        let some = Answer { result: Err(Errno(EEXIST)), wakes: None };
+        assert_eq!(poison(process, pages(1, 3), 0), (some, Errno(EEXIST).word() as i64));
+        assert_eq!(fault(process, at(1) + 9, Access::Read), signal(at(1) + 9, 12));
+        let huge = |bytes| uffdio_range { start: pool, len: bytes };
+        assert_eq!(poison(process, huge(PAGE), 0).0, no(EINVAL));
+        assert_eq!(poison(process, huge(2 * HUGE), 0).0, no(ENOENT));
+        assert_eq!(poison(process, huge(HUGE), 0).1, HUGE as i64);
+        let deep = pool + 5 * PAGE + 1;
+        assert_eq!(fault(process, deep, Access::Write), signal(deep, 21));
+        // Advice says so, and locking says that something is missing.
+        assert_eq!(process.madvise(at(0), PAGE, MADV_POPULATE_READ), Err(Errno(EHWPOISON)));
+        assert_eq!(process.mlock(at(0), PAGE), Err(Errno::NOMEM));
+        assert_eq!(copy(process, &fd, pages(0, 1), 0).0, done(woken(0, 1)));
+        assert!(load(process, sim, at(0)).is_ok());
     });
 }
 

@@ -11,10 +11,10 @@
 //!
 //! **Invariants**
 //! - L1. A page comes only where nothing is, in an area that is armed; a marker of a missing page
-//!   that is watched counts as nothing, but not for the program's own zeros. Both are so under the
-//!   lock of the table under which its entry is stored (space::seen::W1). So a fault, another fill,
-//!   and an operation that changes the area find the page, or keep it from coming (space::S1); an
-//!   entry that a split or a move has out of use is something, and is waited for.
+//!   that is watched and a poison count as nothing, but not for the program's own zeros. Both are so
+//!   under the lock of the table under which its entry is stored (space::seen::W1). So a fault,
+//!   another fill, and an operation that changes the area find the page, or keep it from coming
+//!   (space::S1); an entry that a split or a move has out of use is something, and is waited for.
 //! - L2. The contents are complete before the entry, which is one store, says where they are: a CPU
 //!   finds nothing there, or all of them. Nothing was present, so nothing is flushed.
 //! - L3. A page that was not published goes back as one with any contents.
@@ -23,6 +23,10 @@
 //! - L5. Where the contents of a huge page end early, it goes back to its pool, and none is mapped.
 //! - L6. What the object has and the area does not map is let in as it is: none is made. Where the
 //!   object has none the fill ends.
+//! - L7. A place is poisoned where nothing is, not even a marker, whatever the object has there. It is
+//!   so in that space alone, and says nothing of memory: an access is refused as one to memory that
+//!   is broken, whether the area is armed or not, until the handler fills the place or its contents
+//!   are dropped. It moves with the area, and what is not shared has it in a child too.
 //!
 //! **Locking.** As a fault (`fault`), with one page in hand.
 //!
@@ -39,7 +43,9 @@
 use super::hugetlb::{Brought, Filled, is_place};
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::folio::Class;
-use crate::space::{Area, Flags, RangeError, Seen, attrs, is_lost, level_of, watched};
+use crate::space::{
+    Area, Flags, RangeError, Seen, attrs, is_lost, level_of, poisoned_place, watched,
+};
 use crate::stock::{Event, NoTable};
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
@@ -61,6 +67,9 @@ pub enum FillWith<'c> {
     Present,
     /// The same, watched from the start.
     PresentWatched,
+    /// No page: an access is refused as one to broken memory ([`Refusal::Broken`]). One place, of a
+    /// small page or of a huge one.
+    Poison,
 }
 
 impl<'c> FillWith<'c> {
@@ -71,7 +80,7 @@ impl<'c> FillWith<'c> {
                 Pages::new(contents.len() as u64)
             }
             FillWith::Zeros(pages) => pages,
-            FillWith::Present | FillWith::PresentWatched => Pages::new(1),
+            FillWith::Present | FillWith::PresentWatched | FillWith::Poison => Pages::new(1),
         }
     }
     /// What the nth of them becomes.
@@ -82,6 +91,7 @@ impl<'c> FillWith<'c> {
             FillWith::Zeros(_) => Filling::Zeros,
             FillWith::Present => Filling::Present { is_watched: false },
             FillWith::PresentWatched => Filling::Present { is_watched: true },
+            FillWith::Poison => Filling::Poison,
         }
     }
 }
@@ -100,13 +110,15 @@ pub(crate) enum Filling<'c> {
     Present {
         is_watched: bool,
     },
+    /// Nothing (L7).
+    Poison,
 }
 
 impl Filling<'_> {
     /// Whether the page is watched from the start.
     pub(super) fn is_watched(&self) -> bool {
         match *self {
-            Filling::Copy(_) | Filling::Zeros => false,
+            Filling::Copy(_) | Filling::Zeros | Filling::Poison => false,
             Filling::Watched(_) => true,
             Filling::Huge { is_watched } | Filling::Present { is_watched } => is_watched,
         }
@@ -122,7 +134,7 @@ impl Filling<'_> {
             false => area.is_armed(),
         };
         let is_of_size = match (self, area.flags.huge_order()) {
-            (Filling::Huge { .. } | Filling::Present { .. }, Some(order)) => {
+            (Filling::Huge { .. } | Filling::Present { .. } | Filling::Poison, Some(order)) => {
                 va.is_aligned(order.bytes())
             }
             (Filling::Huge { .. }, None) | (_, Some(_)) => false,
@@ -191,13 +203,18 @@ impl fmt::Display for Unfilled {
 }
 impl error::Error for Unfilled {}
 
-/// Whether nothing is there, or a marker (L1).
+/// Whether nothing is there, or what counts as nothing (L1).
 fn is_vacant(found: &Found) -> bool {
     match found.entry {
         Entry::None => true,
-        Entry::Soft(soft) => soft.kind == SoftKind::Marker,
+        Entry::Soft(soft) => matches!(soft.kind, SoftKind::Marker | SoftKind::Poison),
         _ => false,
     }
+}
+
+/// Whether a place is poisoned that the object does not reach: a huge one, as Linux has it.
+fn may_lie_beyond(area: &Area) -> bool {
+    area.flags.huge_order().is_some()
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
@@ -211,7 +228,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             let Some(area) = self.view.area(self.va).filter(suits) else {
                 return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
             };
-            if self.is_beyond(&area) {
+            let is_poison = matches!(with, Filling::Poison);
+            if self.is_beyond(&area) && !(is_poison && may_lie_beyond(&area)) {
                 return Ok(Outcome::Refused(Refusal::Beyond(self.va)));
             }
             let found = self.view.walk(self.va);
@@ -231,6 +249,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let is_vacant = is_vacant(found);
         match (found.entry, with) {
             (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
+            (Entry::None, Filling::Poison) => self.poison(area, found, Order::BASE),
+            (Entry::Soft(_), Filling::Poison) => Step::Done(Outcome::Spurious),
             (_, Filling::Present { is_watched }) if is_vacant => {
                 self.fill_present(area, found, is_watched)
             }
@@ -263,6 +283,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Soft(soft) if soft.is_waited_for() => Step::Need(Need::Wait),
             Entry::Table(_) => Step::Again,
             _ if !is_place(found) => Step::Done(Outcome::Spurious),
+            _ if matches!(with, Filling::Poison) => self.poison(area, found, order),
             _ if with.is_present() => {
                 self.huge_of_object(area, order, found, (Brought::ByHandler, is_watched))
             }
@@ -271,6 +292,25 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             _ => self.publish_huge(area, found, Filled::Contents, is_watched),
         }
+    }
+
+    /// Poisons the place that was found, if nothing stands there (L7).
+    fn poison(&self, area: &Area, found: &Found, order: Order) -> Step {
+        let (level, word) = (level_of(order), poisoned_place(found.word));
+        if word == found.word {
+            return Step::Done(Outcome::Spurious);
+        }
+        match self.ensure(level, found) {
+            Ok(()) => {}
+            Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
+            Err(NoTable::Blocked(_)) => return Step::Again,
+        }
+        let agreed = self.view.agree(&self.seen(area, level, found.word));
+        let Some(agreed) = agreed.filter(|_| !self.is_beyond(area) || may_lie_beyond(area)) else {
+            return Step::Again;
+        };
+        agreed.repeat(word);
+        Step::Done(Outcome::Mapped(order))
     }
 
     /// Makes a folio of one page with these contents, and publishes it where nothing was found.
@@ -297,6 +337,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Filling::Zeros => self.stock.clear(&claim),
             Filling::Huge { .. } => unreachable!("it is published as a huge page"),
             Filling::Present { .. } => unreachable!("it is the object's"),
+            Filling::Poison => unreachable!("no page comes"),
         }
         let origin = self.space.member.origin(self.va, area.offset(self.stock));
         let head = self.stock.enlist(claim, 1, origin);

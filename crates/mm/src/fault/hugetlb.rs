@@ -9,6 +9,7 @@
 //!   read-only ───── write: nobody else has the page ─▶ writable; else one that nobody reserved ─▶ keep, copy ─▶ publish
 //!                   of an object: the one that is reserved for the copy
 //!   lost ────────── none
+//!   poisoned ────── refused as broken
 //! ```
 //!
 //! A page is cleared and copied by the face, outside of sections. The original of a copy is kept
@@ -27,7 +28,7 @@ use crate::flush::{Gather, Used};
 use crate::frame::{Origin, Unmapped};
 use crate::memmap::Huge;
 use crate::pool::Ground;
-use crate::space::{Area, Flags, SPENT_BEHIND, attrs, is_lost, level_of, unwatched_place, watched};
+use crate::space::{Area, Flags, SPENT_BEHIND, attrs, is_lost, level_of, plain_place, watched};
 use crate::stock::{Event, NoTable, Stock};
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
@@ -145,11 +146,13 @@ pub(super) enum Brought {
     ByHandler,
 }
 
-/// Whether a place was found where a page can come: empty, spent or watched.
+/// Whether a place was found where a page can come: empty, spent, watched, or poisoned, where only
+/// the handler brings one.
 pub(super) fn is_place(found: &Found) -> bool {
+    use SoftKind::{Marker, Other, Poison};
     match found.entry {
         Entry::None => true,
-        Entry::Soft(soft) => matches!(soft.kind, SoftKind::Other | SoftKind::Marker),
+        Entry::Soft(soft) => matches!(soft.kind, Other | Marker | Poison),
         Entry::Leaf { .. } | Entry::Table(_) => false,
     }
 }
@@ -168,6 +171,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         match found.entry {
             _ if is_lost(found.word) => Step::Done(Outcome::NoHugePage(order)),
+            Entry::Soft(soft) if soft.kind == SoftKind::Poison => {
+                Step::Done(Outcome::Refused(Refusal::Broken(self.va)))
+            }
             // It is watched no more, and the marker is about to go.
             _ if is_marked(found) && !area.flags.has(Flags::USERFAULT_WRITE) => {
                 Step::Need(Need::Wait)
@@ -237,7 +243,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         wanted: Filled,
         is_watched: bool,
     ) -> Step {
-        let is_reserved = unwatched_place(found.word) == 0 && area.flags.reserved().is_some();
+        let is_reserved = plain_place(found.word) == 0 && area.flags.reserved().is_some();
         let source = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
         let order = area.flags.huge_order().expect("the area has huge pages");
         let level = level_of(order);

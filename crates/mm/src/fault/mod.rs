@@ -355,6 +355,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 SoftKind::Guard => Step::Done(Outcome::Refused(Refusal::Guard(self.va))),
                 SoftKind::Marker => self.marked(area, found),
                 SoftKind::Migration => Step::Need(Need::Wait),
+                SoftKind::Poison => Step::Done(Outcome::Refused(Refusal::Broken(self.va))),
                 _ => Step::Again,
             },
         }

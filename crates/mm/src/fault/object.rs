@@ -53,8 +53,8 @@ use crate::frame::{Flag, Kind};
 use crate::object::{FoundPage, Looked, look, place};
 use crate::rmap::Attachment;
 use crate::space::{
-    Agreed, Area, Around, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of,
-    unwatched_place, watched,
+    Agreed, Area, Around, Flags, SPENT_BEHIND, Seen, Space, SpaceId, attrs, level_of, plain_place,
+    watched,
 };
 use crate::stock::{Event, NoTable, record};
 use crate::table::{Attrs, Entry, Found, Paging};
@@ -225,7 +225,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.stock.add_references(head, pages);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let first = self.va.align_down(order.bytes());
-        let word = if is_marked(found) { found.word } else { 0 };
+        // A marker, or a poison that the handler fills.
+        let word = if matches!(found.entry, Entry::Soft(_)) { found.word } else { 0 };
         let seen = Seen { entries, ..Seen::one(area, first, level, word) };
         let Some(agreed) = self.agree_on(&seen, &|| page.is_in(order)) else {
             self.stock.drop_unused(head, pages);
@@ -493,16 +494,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let is_shared = area.flags.has(Flags::SHARED);
         let pa = match there.entry {
             Entry::Leaf { pa, .. } => pa,
-            _ if brought == Brought::ByHandler => {
-                return match there.entry {
-                    Entry::Soft(soft) if soft.is_waited_for() => Step::Again,
-                    _ => self.ask_of_object(attached, at),
-                };
-            }
-            _ if is_shared => {
+            _ if is_shared && brought == Brought::ByAccess => {
                 return self.told_or(area, found, self.ask_of_object(attached, at));
             }
             Entry::Soft(soft) if soft.is_waited_for() => return Step::Again,
+            _ if brought == Brought::ByHandler => return self.ask_of_object(attached, at),
             _ => return self.huge_in_hole(area, found),
         };
         if self.is_broken(pa.frame()) {
@@ -528,7 +524,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         drop(locked);
         let is_writable = area.flags.has(Flags::WRITE);
         let write = if is_writable { Attrs::WRITE } else { Attrs::NONE };
-        let own = match (is_shared, unwatched_place(found.word)) {
+        let own = match (is_shared, plain_place(found.word)) {
             (true, _) => Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY | write,
             (false, 0) => Attrs::ACCESSED,
             (false, _) => Attrs::ACCESSED | SPENT_BEHIND,

@@ -104,6 +104,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             Outcome::OverLimit => self.over_limit(id).into(),
             Outcome::Refused(Refusal::NoSpace) => RangeError::NoSpace.into(),
             Outcome::Refused(Refusal::Beyond(_)) => FillError::Beyond(va),
+            Outcome::Refused(Refusal::Broken(_)) => RangeError::Broken(va).into(),
             _ => FillError::Unarmed(va),
         })
     }
@@ -137,10 +138,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                         break None; // fault::fill::L5
                     }
                 }
-                Err(Need::OfObject(_)) if with.is_present() => {
-                    offers.object.take();
-                    break None; // fault::fill::L6
-                }
+                Err(Need::OfObject(_)) if with.is_present() => break None, // fault::fill::L6
                 Err(Need::OfObject(at)) => {
                     let object = offers.object.take().expect("it is asked for with its object");
                     match self.fill_once((object, at), (with, contents), &mut false, outside) {

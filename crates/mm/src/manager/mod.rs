@@ -337,6 +337,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Outcome::OverLimit => return Err(self.over_limit(id)),
                 Outcome::OutOfMemory | Outcome::NoHugePage(_) => return Err(RangeError::NoMemory),
                 Outcome::Refused(Refusal::NoSpace) => return Err(RangeError::NoSpace),
+                Outcome::Refused(Refusal::Broken(_)) => return Err(RangeError::Broken(va)),
                 Outcome::Refused(_)
                 | Outcome::Userfault(_)
                 | Outcome::UserfaultWrite(_)

@@ -23,6 +23,8 @@ pub enum RangeError {
     Outside(Va),
     /// Nothing that the call could work on is at this address of the range.
     Hole(Va),
+    /// The memory at this address is broken, or was said to be.
+    Broken(Va),
     /// The address lies inside a huge page of this size, which stays whole.
     Cuts(Va, Bytes),
     /// Huge pages of a pool lie there, with which this is not done.
@@ -95,6 +97,9 @@ impl fmt::Display for RangeError {
             RangeError::Misaligned(va) => write!(f, "{va} is not a multiple of 4096"),
             RangeError::Outside(va) => write!(f, "{va} lies outside the user half"),
             RangeError::Hole(va) => write!(f, "nothing is mapped at {va}"),
+            RangeError::Broken(va) => {
+                write!(f, "the memory at {va} is broken: map other memory there")
+            }
             RangeError::Cuts(va, size) => {
                 write!(f, "{va} cuts a huge page: huge pages of {size} are worked on as a whole")
             }

@@ -201,10 +201,10 @@ impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
         self.cost.set(Cost::Nothing);
-        match at.level {
+        match soft.kind {
             _ if soft.is_waited_for() => Verdict::Busy,
-            _ if soft.kind == SoftKind::Marker => Verdict::Keep, // as above
-            Level::BASE => Verdict::Show,
+            SoftKind::Marker => Verdict::Keep, // as above
+            _ if at.level == Level::BASE || soft.kind == SoftKind::Poison => Verdict::Show,
             _ => Verdict::Keep, // a spent entry: the child has no reservations
         }
     }

@@ -8,7 +8,8 @@
 //!   private, of an object:      0 ─fault─▶ the object's leaf, reserved ─written─▶ its own leaf      SPENT ─▶ the object's, SPENT_BEHIND
 //!   of a child:              leaf ─the parent wants it─▶ LOST
 //! ```
-//! Each of these places but `LOST` may be watched (`watch`): 0 is a marker then, and so on.
+//! Each of these places but `LOST` may be watched (`watch`) or poisoned (`fault::fill`): instead of
+//! 0 a marker or a poison stands there then, and so on.
 //!
 //! How many reservations an area still has is written nowhere: it is the number of its empty
 //! entries, and of those that map an object's page without `SPENT_BEHIND`.
@@ -16,7 +17,7 @@
 use super::area::{Area, Flags, PAGE};
 use super::attach;
 use super::error::{MapError, RangeError};
-use super::places::{DROPPED, SPENT, unwatched_place, watched_place};
+use super::places::{DROPPED, SPENT, place_like, plain_place, unwatched_place, watched_place};
 use super::record::Space;
 use super::steps::Steps;
 use super::zap::{Guards, Zap, behind};
@@ -151,10 +152,10 @@ fn each_dropped<M: Machine, P: Paging>(
         if let Ok(locked) = tables.lock(va, level_of(order)) {
             let slot = locked.index_of(va);
             let word = locked.get(slot);
-            if unwatched_place(word) == DROPPED
+            if plain_place(word) == DROPPED
                 && let Some(put) = becomes()
             {
-                locked.set(slot, if word == DROPPED { put } else { watched_place(put) });
+                locked.set(slot, place_like(word, put));
             }
         }
         va = va.add(order.bytes().get());
@@ -241,7 +242,8 @@ pub(crate) fn take_away<M: Machine, P: Paging>(
     }
     let place = VaRange::sized(va.align_down(order.bytes()), order.bytes());
     let place = place.expect("an area of huge pages is aligned");
-    let had = Zap::new(stock, space, Guards::Keep).lose(&mut gather, place, head, steps);
+    let zap = Zap::new(stock, space, Guards::Keep).keeping_poison();
+    let had = zap.lose(&mut gather, place, head, steps);
     gather.flush();
     had
 }

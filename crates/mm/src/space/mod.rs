@@ -128,7 +128,7 @@ pub(crate) use object::{
     Reserving, collect, create_object, drop_object, reserve_object, resize_object, unname,
 };
 pub(crate) use ops::{check, grow, has_place, map, map_object, protect, room, settled_area, unmap};
-pub(crate) use places::{SPENT_BEHIND, is_lost, unwatched_place};
+pub(crate) use places::{SPENT_BEHIND, is_lost, plain_place, poisoned_place};
 pub(crate) use record::Space;
 pub(crate) use refs::clear_refs;
 pub(crate) use remap::remap;

@@ -5,7 +5,7 @@ use super::attach;
 use super::error::{MapError, RangeError};
 use super::huge::{clear_places, level_of};
 use super::ops::{check, check_new, clear, covered, empty, gap};
-use super::places::{DROPPED, SPENT, unwatched_place};
+use super::places::{DROPPED, SPENT, place_like, plain_place, unwatched_place};
 use super::record::Space;
 use super::steps::Steps;
 use super::user_half;
@@ -424,11 +424,13 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
         self.noting.add(run);
         match run.what {
             // It is watched no more (watch::H4).
-            What::Soft(soft) => match unwatched_place(soft.word()) {
+            What::Soft(soft) => {
+                let word = unwatched_place(soft.word());
                 // To all but the operation that dropped it such a place is spent.
-                DROPPED => self.taken.put((run.va, run.level), SPENT),
-                place => self.taken.put((run.va, run.level), place),
-            },
+                let is_dropped = plain_place(word) == DROPPED;
+                let word = if is_dropped { place_like(word, SPENT) } else { word };
+                self.taken.put((run.va, run.level), word);
+            }
             What::Mapped { pa, attrs } => {
                 // A group stays one where the new addresses are aligned as the old ones are (S10).
                 let span = run.level.span().get();

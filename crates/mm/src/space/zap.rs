@@ -4,7 +4,7 @@
 //!   word ─▶ Zap: 0, a guard, a spent entry ─▶ Zapped, run by run: noted, uncharged, and a drop of n references for each folio
 //! ```
 
-use super::places::{DROPPED, LOST, MARKER, SPENT, SPENT_BEHIND, unwatched_place, watched_place};
+use super::places::{DROPPED, LOST, MARKER, SPENT, SPENT_BEHIND, plain_place, watched_place};
 use super::record::Space;
 use super::steps::Steps;
 use super::walk;
@@ -45,13 +45,20 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     /// Huge pages and spent entries taken out so far: in an area with reservations, the entries
     /// that stood for none any more. Huge pages of other areas are counted too.
     kept: Cell<u64>,
+    /// Whether poison stays: the contents change, and no program dropped them (fault::fill::L7).
+    keeps_poison: bool,
     /// Whether the space is at its end, and no CPU runs it (life::N1).
     at_end: bool,
 }
 
 impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     pub(super) fn new(stock: &'z Stock<'m, M, P>, space: &'z Space, guards: Guards) -> Self {
-        Zap { stock, space, guards, prune: Prune::Keep, kept: Cell::new(0), at_end: false }
+        let (prune, kept) = (Prune::Keep, Cell::new(0));
+        Zap { stock, space, guards, prune, kept, keeps_poison: false, at_end: false }
+    }
+    /// The same, which leaves poison where it is.
+    pub(super) fn keeping_poison(self) -> Self {
+        Zap { keeps_poison: true, ..self }
     }
     /// For the end of the space, which no CPU runs any more.
     pub(super) fn at_end(self) -> Self {
@@ -240,10 +247,12 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
         let is_base = at.level == Level::BASE;
         match self.guards {
             _ if soft.is_waited_for() => Verdict::Busy,
+            _ if soft.kind == SoftKind::Poison && self.keeps_poison => Verdict::Keep,
             Guards::Keep | Guards::Put if is_base && soft.kind == SoftKind::Guard => Verdict::Keep,
             _ if is_base => Verdict::Put(self.left()),
-            Guards::Drop if unwatched_place(soft.word()) == 0 => Verdict::Put(0),
+            Guards::Drop if plain_place(soft.word()) == 0 => Verdict::Put(0),
             Guards::Drop => Verdict::Take(0),
+            _ if soft.kind == SoftKind::Poison => Verdict::Put(plain_place(soft.word())),
             Guards::Keep | Guards::Put => Verdict::Keep,
         }
     }

@@ -179,7 +179,9 @@ fn check<P: Paging>(decoder: impl Fn(u64, u8, u64) -> Seen) {
             }
         }
     }
-    for kind in [SoftKind::Guard, SoftKind::Marker, SoftKind::Migration, SoftKind::Other] {
+    for kind in
+        [SoftKind::Guard, SoftKind::Marker, SoftKind::Migration, SoftKind::Other, SoftKind::Poison]
+    {
         let soft = Soft { kind, payload: (1 << Soft::PAYLOAD_BITS) - 1 };
         for soft in [soft, Soft { payload: 0, ..soft }] {
             assert_eq!(decoder(soft.word(), 0, 0), Seen::default());

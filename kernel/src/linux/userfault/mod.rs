@@ -45,9 +45,9 @@ use foliant_linux::{Answer, Change, Errno, Told, Userfaultfd};
 use foliant_units::VaRange;
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ESRCH};
 use linux_raw_sys::general::{
-    O_CLOEXEC, O_NONBLOCK, O_RDWR, UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api,
-    uffdio_continue, uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect,
-    uffdio_zeropage,
+    _UFFDIO_CONTINUE, _UFFDIO_POISON, O_CLOEXEC, O_NONBLOCK, O_RDWR, UFFD_EVENT_PAGEFAULT,
+    UFFD_USER_MODE_ONLY, uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison, uffdio_range,
+    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 use linux_raw_sys::ioctl::{
     UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE,
@@ -56,6 +56,8 @@ use linux_raw_sys::ioctl::{
 use queue::{Message, Queue};
 use spin::Mutex;
 
+/// `linux-raw-sys` lacks it; its structure is as long as that of its neighbour.
+const UFFDIO_POISON: u32 = UFFDIO_CONTINUE - _UFFDIO_CONTINUE + _UFFDIO_POISON;
 /// Bytes of a message.
 const MESSAGE: usize = 32;
 /// Nanoseconds after which a copy looks again whether its process ends.
@@ -365,6 +367,9 @@ impl Channel for Userfault {
             }),
             UFFDIO_CONTINUE => self.told(at, |memory, fd, asked: &mut uffdio_continue| {
                 self.settled(|| memory.uffdio_continue(fd, asked))
+            }),
+            UFFDIO_POISON => self.told(at, |memory, fd, asked: &mut uffdio_poison| {
+                self.settled(|| memory.uffdio_poison(fd, asked))
             }),
             UFFDIO_WRITEPROTECT => self.told(at, |memory, fd, asked: &mut uffdio_writeprotect| {
                 self.settled(|| memory.uffdio_writeprotect(fd, asked))
