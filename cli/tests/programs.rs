@@ -307,6 +307,11 @@ fn a_program_says_that_memory_is_broken() {
 }
 
 #[test]
+fn writes_are_noted_and_a_scan_says_which() {
+    as_on_linux("noted_writes", include_str!("noted_writes.txt"));
+}
+
+#[test]
 fn a_program_is_told_of_writes_to_huge_pages() {
     as_on_linux("huge_watches", include_str!("huge_watches.txt"));
 }

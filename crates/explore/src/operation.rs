@@ -1191,6 +1191,7 @@ impl<P: Paging> Scene<P> {
             mm.pages(id),
             mm.records(id),
             mm.tables(id),
+            mm.walk(id, Va::new(BASE)),
             mm.anonymous(),
             mm.known_zero(),
         );

@@ -113,6 +113,10 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             Outcome::Refused(_) => segv(SEGV_MAPERR, addr),
             Outcome::NoHugePage(_) => bus(BUS_ADRERR, addr),
             Outcome::Userfault(_) => self.told(addr, told::missing(access == Access::Write)),
+            Outcome::UserfaultWrite(_) if self.lifts_by_itself() => match self.lift(addr) {
+                Ok(()) => Fault::Done,
+                Err(_) => Fault::OutOfMemory,
+            },
             Outcome::UserfaultWrite(_) => self.told(addr, told::WATCHED),
             Outcome::UserfaultPresent(_) => self.told(addr, told::present(access == Access::Write)),
             Outcome::OutOfMemory | Outcome::OverLimit => Fault::OutOfMemory,

@@ -75,7 +75,7 @@
 //! | `mmap` of address 0 | EPERM, whoever asks: the manager has a lowest address |
 //! | `prctl` | `PR_SET_THP_DISABLE`, `PR_SET_MDWE` and what asks for them; all else is the embedder's |
 //! | `userfaultfd` | of memory of the program's own, of files in memory, and of huge pages of a pool; one descriptor has vmas at a time, another one gets EBUSY |
-//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `WP_HUGETLBFS_SHMEM`, `MISSING_SHMEM`, `MISSING_HUGETLBFS`, `SIGBUS`, `EXACT_ADDRESS`, `EVENT_FORK`, `EVENT_REMAP`, `EVENT_REMOVE`, `EVENT_UNMAP`, `MINOR_SHMEM`, `MINOR_HUGETLBFS`, `POISON`: no moves, no writes that are let through and counted |
+//! | `userfaultfd`, features | `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `WP_HUGETLBFS_SHMEM`, `MISSING_SHMEM`, `MISSING_HUGETLBFS`, `SIGBUS`, `EXACT_ADDRESS`, `EVENT_FORK`, `EVENT_REMAP`, `EVENT_REMOVE`, `EVENT_UNMAP`, `MINOR_SHMEM`, `MINOR_HUGETLBFS`, `POISON`, `WP_ASYNC`: no moves |
 //! | `userfaultfd`, `MINOR` | of what has a file: a private mapping of huge pages without one is refused |
 //! | `userfaultfd`, events | none of what another process advises |
 //! | `userfaultfd`, large pages | none come to vmas that are armed for writes alone, nor are pages of one collapsed |
@@ -113,6 +113,7 @@ mod protect;
 mod put;
 mod remap;
 mod rows;
+mod scan;
 mod seal;
 mod segments;
 mod shm;
@@ -145,6 +146,7 @@ pub use khugepaged::Khugepaged;
 pub use look::MemoryKey;
 pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
+pub use scan::Scan;
 pub use segments::{SegmentLimits, SegmentStat, Segments};
 pub use shmem_enabled::ShmemEnabled;
 pub use split_huge_pages::{split_huge_pages, split_huge_pages_of_file};

@@ -9,7 +9,7 @@ use crate::place::{HasFile, Wanted};
 use crate::process::Process;
 use crate::situation::Situation;
 use crate::vma::{Marks, Tag, Vma, rights};
-use foliant::space::{Advice, Flags};
+use foliant::space::{Advice, Flags, Watch};
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::VaRange;
@@ -290,6 +290,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let vma = self.vma(start);
         if how == Advice::PopulateWrite && vma.is_some_and(|vma| !vma.is_shared()) {
             self.adopt(start)?;
+        }
+        let is_watched = vma.is_some_and(|vma| vma.flags.has(Flags::USERFAULT_WRITE));
+        if how == Advice::PopulateWrite && is_watched && self.lifts_by_itself() {
+            self.mm.watch(self.space, part, Watch::Nothing)?;
         }
         let is_pool = vma.is_some_and(|vma| vma.is_huge());
         match populated(self.mm.advise(self.space, part, how)) {

@@ -27,13 +27,13 @@ use foliant_units::{FRAME_BYTES, Frame, Level, Pages};
 /// Bytes of a word.
 const WORD: u64 = 8;
 
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-const FILE: u64 = 1 << 61;
-const GUARD: u64 = 1 << 58;
-const WRITE_PROTECTED: u64 = 1 << 57;
+pub(crate) const PRESENT: u64 = 1 << 63;
+pub(crate) const SWAPPED: u64 = 1 << 62;
+pub(crate) const FILE: u64 = 1 << 61;
+pub(crate) const GUARD: u64 = 1 << 58;
+pub(crate) const WRITE_PROTECTED: u64 = 1 << 57;
 const EXCLUSIVE: u64 = 1 << 56;
-const SOFT_DIRTY: u64 = 1 << 55;
+pub(crate) const SOFT_DIRTY: u64 = 1 << 55;
 
 /// Whether a reader of `pagemap` may know where a page is: Linux wants `CAP_SYS_ADMIN` for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,7 +124,13 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     /// What an entry says of the page at an address, and where that is. Of a large leaf that is
     /// whole Linux asks how often its first page is mapped, whichever it is about.
-    fn word(&self, vma: &Vma, found: &Found, at: u64, is_whole: bool) -> (u64, Option<Frame>) {
+    pub(crate) fn word(
+        &self,
+        vma: &Vma,
+        found: &Found,
+        at: u64,
+        is_whole: bool,
+    ) -> (u64, Option<Frame>) {
         let leaf = match found.entry {
             Entry::Leaf { pa, attrs } => Some((pa, attrs)),
             // A leaf that is out of use for a moment is there.

@@ -20,6 +20,7 @@ mod fcntl;
 mod files;
 mod pooled;
 mod prctl;
+mod scan;
 mod seal;
 mod shm;
 mod situation;

@@ -4,9 +4,10 @@ use crate::errno::Errno;
 use foliant_units::VaRange;
 use linux_raw_sys::general::{
     UFFD_EVENT_FORK, UFFD_EVENT_PAGEFAULT, UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE, UFFD_EVENT_UNMAP,
-    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_SIGBUS, UFFD_PAGEFAULT_FLAG_MINOR,
-    UFFD_PAGEFAULT_FLAG_WP, UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg, uffd_msg__bindgen_ty_1,
-    uffd_msg__bindgen_ty_1__bindgen_ty_1, uffd_msg__bindgen_ty_1__bindgen_ty_1__bindgen_ty_1,
+    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_ASYNC,
+    UFFD_PAGEFAULT_FLAG_MINOR, UFFD_PAGEFAULT_FLAG_WP, UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg,
+    uffd_msg__bindgen_ty_1, uffd_msg__bindgen_ty_1__bindgen_ty_1,
+    uffd_msg__bindgen_ty_1__bindgen_ty_1__bindgen_ty_1,
 };
 
 /// What a descriptor of `userfaultfd` is to a process's memory.
@@ -70,6 +71,10 @@ impl Told {
 }
 
 impl Handler {
+    /// Whether writes are noted, and told to nobody.
+    pub(crate) fn lifts_by_itself(self) -> bool {
+        self.features & UFFD_FEATURE_WP_ASYNC != 0
+    }
     /// The fault at an address, in pages of so many bytes, for the descriptor's handler; it may
     /// want none of it.
     pub(crate) fn told(self, addr: u64, page: u64, flags: u32) -> Option<Told> {

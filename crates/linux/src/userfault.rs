@@ -41,11 +41,12 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_EXACT_ADDRESS,
     UFFD_FEATURE_MINOR_HUGETLBFS, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_HUGETLBFS,
     UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_POISON,
-    UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_HUGETLBFS_SHMEM, UFFD_FEATURE_WP_UNPOPULATED,
-    UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP,
-    UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
-    UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison,
-    uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_ASYNC, UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
+    UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE,
+    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING,
+    UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_continue,
+    uffdio_copy, uffdio_poison, uffdio_range, uffdio_register, uffdio_writeprotect,
+    uffdio_zeropage,
 };
 
 /// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
@@ -103,7 +104,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let watches = P::KEEPS.has(Attrs::UFFD_WP);
         let writes = UFFD_FEATURE_PAGEFAULT_FLAG_WP
             | UFFD_FEATURE_WP_UNPOPULATED
-            | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+            | UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+            | UFFD_FEATURE_WP_ASYNC;
         let missing = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MISSING_HUGETLBFS;
         let events = UFFD_FEATURE_EVENT_FORK
             | UFFD_FEATURE_EVENT_REMAP
@@ -121,7 +123,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         }
         let ioctls = [_UFFDIO_API, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER].map(|nr| 1 << nr);
         (api.features, api.ioctls) = (features, ioctls.iter().sum());
-        fd.features = Some(wanted as u32);
+        // Writes that nobody is told of are noted for what is missing too.
+        let is_async = wanted & u64::from(UFFD_FEATURE_WP_ASYNC) != 0;
+        let implied = if is_async { UFFD_FEATURE_WP_UNPOPULATED } else { 0 };
+        fd.features = Some(wanted as u32 | implied);
         Ok(0)
     }
 
@@ -175,7 +180,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let mut has_huge = false;
         for vma in self.vmas_in(start, end) {
             let lacks_file = armed.has(Flags::USERFAULT_PRESENT) && !vma.is_of_file();
-            if !self.can_be_armed(&vma) || lacks_file {
+            if !self.can_be_armed(&vma, armed, handler) || lacks_file {
                 return Err(Errno::INVAL);
             }
             if !vma.flags.ceiling().has(Flags::WRITE) {
@@ -210,7 +215,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let (start, end) = self.checked(asked)?;
         let is_others = self.handler.is_some_and(|other| other.id != handler.id);
         let suits = |vma: Vma| {
-            let is_free = self.can_be_armed(&vma) && !(is_others && is_armed(&vma));
+            let armed = vma.flags.and(Flags::ARMED);
+            let is_free = self.can_be_armed(&vma, armed, handler) && !(is_others && is_armed(&vma));
             is_free && !vma.is_cut_by(start, end)
         };
         if !self.begins_whole(start, end) || !self.vmas_in(start, end).all(suits) {
@@ -475,9 +481,24 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Answer::of(checked.map(|(start, end)| Some(range(start, end))))
     }
 
-    /// Segments are of no kind that Linux knows here.
-    fn can_be_armed(&self, vma: &Vma) -> bool {
-        !vma.tag.marks.has(Marks::DROPPABLE) && !self.is_of_segment(vma)
+    /// Segments are of no kind that Linux knows here, unless writes alone are noted and not told.
+    fn can_be_armed(&self, vma: &Vma, armed: Flags, handler: Handler) -> bool {
+        let is_noted = armed == Flags::USERFAULT_WRITE && handler.lifts_by_itself();
+        !vma.tag.marks.has(Marks::DROPPABLE) && (is_noted || !self.is_of_segment(vma))
+    }
+    /// Whether a write to what is watched is let through, and told to nobody.
+    pub(crate) fn lifts_by_itself(&self) -> bool {
+        self.handler.is_some_and(Handler::lifts_by_itself)
+    }
+    /// Lets a write to a watched page through.
+    pub(crate) fn lift(&self, addr: u64) -> Result<(), Errno> {
+        let Some(vma) = self.vma(addr) else { return Ok(()) };
+        let start = addr & !(vma.page_bytes() - 1);
+        let page = range(start, start + vma.page_bytes());
+        match self.mm.watch(self.space, page, Watch::Nothing) {
+            Err(RangeError::NoMemory | RangeError::OverLimit(_)) => Err(Errno::NOMEM),
+            _ => Ok(()), // it is armed no more, and the access is made again
+        }
     }
     /// The range of a request, of whose modes these are known.
     fn asked(

@@ -1,5 +1,6 @@
-//! Places that a handler has poisoned: on every format and by both rules, small and huge, of private
-//! memory and of objects; what keeps the poison, what ends it, and what the pool reserves for it.
+//! Places that a handler has poisoned: on every format and by both rules, small and huge, of
+//! private memory and of objects; what keeps the poison, what ends it, and what the pool reserves
+//! for it.
 
 use crate::common::beside::Beside;
 use crate::common::*;
@@ -288,6 +289,13 @@ fn a_child_keeps_its_poison_where_its_parent_gets_a_page_back() {
     assert_eq!(store(&sim, &mm, id, at(1), 7), [Outcome::Reused]);
     assert_eq!(mm.fault(child, place(0), Access::Read), broken(place(0)));
     assert_eq!(mm.fault(child, place(1), Access::Read), Outcome::NoHugePage(SIZE));
+    // What a child lost its own child has not lost; poison it has.
+    mm.resize_pool(SIZE, 3, Budget::ALL).unwrap();
+    let grandchild = mm.fork(child).unwrap();
+    assert_eq!(mm.fault(grandchild, place(0), Access::Read), broken(place(0)));
+    assert_eq!(mm.fault(grandchild, place(1), Access::Read), Outcome::Mapped(SIZE));
+    assert_eq!(mm.fault(child, place(1), Access::Read), Outcome::NoHugePage(SIZE));
+    mm.end(grandchild).unwrap();
     mm.end(child).unwrap();
     mm.audit(&[id]).unwrap();
 }
@@ -340,6 +348,49 @@ fn a_poison_beside_another_operation() {
                 (_, Ok(())) => assert_eq!(seen, broken(va(0)), "{what}"),
                 (_, Err(_)) => assert_eq!(seen, Outcome::Spurious, "{what}"),
             }
+        }
+    }
+}
+
+/// A place that moves while the reservation of what was dropped there is in the balance is spent,
+/// poisoned or not, and no later drop gives it one.
+#[test]
+fn a_move_beside_a_drop_leaves_a_spent_place() {
+    for poisons in [false, true] {
+        let mut has_met = false;
+        for step in 1.. {
+            let beside = Beside::new(sim(2, 64));
+            let mm = beside.manager(Policy::BASE_ONLY);
+            beside.sim.on(cpu(1), || mm.online());
+            let id = mm.create(None).unwrap();
+            mm.resize_pool(SIZE, 2, Budget::ALL).unwrap();
+            map(&mm, id, 0, 1, HUGE);
+            mm.fault(id, Va::new(at(0)), Access::Write);
+            mm.advise(id, places(0, 1), Advice::UserfaultArm).unwrap();
+            let part = || {
+                if poisons {
+                    let _ = poison(&mm, id, Va::new(at(0)));
+                }
+                let to = Move::To(Va::new(at(10)));
+                mm.remap(id, places(0, 1), Bytes::new(SIZE_2M), to).unwrap();
+            };
+            let drop = || {
+                let _ = mm.advise(id, places(0, 1), Advice::DontNeed);
+            };
+            if beside.before_step(step, part, drop).is_none() {
+                assert!(has_met, "{poisons}");
+                break;
+            }
+            let reserved = || mm.pool(SIZE).unwrap().resv_hugepages;
+            let left = reserved();
+            has_met |= left == 0 && mm.pool(SIZE).unwrap().free_hugepages == 2;
+            if mm.frame_at(id, Va::new(at(10))).is_none() {
+                mm.advise(id, places(10, 1), Advice::DontNeed).unwrap();
+                assert_eq!(reserved(), left, "{poisons}, step {step}");
+            }
+            mm.unmap(id, places(0, 20)).unwrap();
+            let pool = mm.pool(SIZE).unwrap();
+            assert_eq!((pool.free_hugepages, pool.resv_hugepages), (2, 0), "step {step}");
         }
     }
 }

@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_files::NodeId;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::ESTALE;
+use linux_raw_sys::errno::{ENOTTY, ESTALE};
 
 /// What a name that is neither a folder nor a link stands for.
 #[derive(Clone)]
@@ -59,6 +59,10 @@ pub(super) trait Positioned: Send + Sync {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno>;
     /// Writes bytes there; fewer where they end.
     fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Errno>;
+    /// Carries out a request of its own.
+    fn ioctl(&self, _request: u32, _at: u64) -> Result<u64, Errno> {
+        Err(Errno(ENOTTY))
+    }
 }
 /// What fills a folder when somebody looks for a name in it.
 pub(super) trait Fills: Send + Sync {

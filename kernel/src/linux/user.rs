@@ -12,8 +12,8 @@ use linux_raw_sys::general::{
 };
 use linux_raw_sys::general::{epoll_event, iovec, itimerval, pollfd, statfs, termios, winsize};
 use linux_raw_sys::general::{
-    uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison, uffdio_range, uffdio_register,
-    uffdio_writeprotect, uffdio_zeropage,
+    page_region, pm_scan_arg, uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison,
+    uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 use linux_raw_sys::system::new_utsname;
 
@@ -37,6 +37,7 @@ plain!(stat, statx, statfs, rlimit64, rusage, timespec, __kernel_timespec, timev
 plain!([u64; 6], [u64; 9], [u32; 2]);
 plain!(uffdio_api, uffdio_range, uffdio_register, uffdio_copy, uffdio_zeropage);
 plain!(uffdio_continue, uffdio_poison);
+plain!(page_region, pm_scan_arg);
 plain!(uffdio_writeprotect);
 plain!(
     __kernel_itimerspec,

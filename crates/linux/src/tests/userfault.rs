@@ -12,10 +12,10 @@ const WP: u32 = UFFDIO_REGISTER_MODE_WP;
 /// Where copies come from; nothing needs to be there.
 const SOURCE: u64 = 1 << 32;
 
-fn at(nth: u64) -> u64 {
+pub(super) fn at(nth: u64) -> u64 {
     BASE + nth * PAGE
 }
-fn pages(nth: u64, count: u64) -> uffdio_range {
+pub(super) fn pages(nth: u64, count: u64) -> uffdio_range {
     uffdio_range { start: at(nth), len: count * PAGE }
 }
 fn woken(nth: u64, count: u64) -> Option<VaRange> {
@@ -28,14 +28,14 @@ fn done(wakes: Option<VaRange>) -> Answer {
     Answer { result: Ok(0), wakes }
 }
 /// A descriptor with these features.
-fn ready(process: &mut P<'_, '_>, features: u32) -> Userfaultfd {
+pub(super) fn ready(process: &mut P<'_, '_>, features: u32) -> Userfaultfd {
     let mut fd = process.userfaultfd(O_CLOEXEC | UFFD_USER_MODE_ONLY).unwrap();
     let mut api = uffdio_api { api: u64::from(UFFD_API), features: u64::from(features), ioctls: 0 };
     assert_eq!(process.uffdio_api(&mut fd, &mut api), Ok(0));
     fd
 }
 /// Registers pages; gives the requests that it says there are.
-fn register(
+pub(super) fn register(
     process: &mut P<'_, '_>,
     fd: &Userfaultfd,
     range: uffdio_range,
@@ -65,7 +65,12 @@ fn zeropage(process: &mut P<'_, '_>, fd: &Userfaultfd, range: uffdio_range) -> (
     let mut asked = uffdio_zeropage { range, mode: 0, zeropage: 77 };
     (process.uffdio_zeropage(fd, &mut asked), asked.zeropage)
 }
-fn protect(process: &mut P<'_, '_>, fd: &Userfaultfd, range: uffdio_range, mode: u64) -> Answer {
+pub(super) fn protect(
+    process: &mut P<'_, '_>,
+    fd: &Userfaultfd,
+    range: uffdio_range,
+    mode: u64,
+) -> Answer {
     process.uffdio_writeprotect(fd, &uffdio_writeprotect { range, mode })
 }
 fn fault(process: &mut P<'_, '_>, addr: u64, access: Access) -> Fault {
@@ -112,7 +117,8 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
             | UFFD_FEATURE_WP_HUGETLBFS_SHMEM
             | UFFD_FEATURE_MINOR_SHMEM
             | UFFD_FEATURE_MINOR_HUGETLBFS
-            | UFFD_FEATURE_POISON;
+            | UFFD_FEATURE_POISON
+            | UFFD_FEATURE_WP_ASYNC;
         assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
         assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
         assert_eq!(process.uffdio_wake(&fd, &pages(0, 4)), done(woken(0, 4)));

@@ -11,8 +11,8 @@
 //!
 //! **Invariants**
 //! - L1. A page comes only where nothing is, in an area that is armed; a marker of a missing page
-//!   that is watched and a poison count as nothing, but not for the program's own zeros. Both are so
-//!   under the lock of the table under which its entry is stored (space::seen::W1). So a fault,
+//!   that is watched and a poison count as nothing, but not for the program's own zeros. Both are
+//!   so under the lock of the table under which its entry is stored (space::seen::W1). So a fault,
 //!   another fill, and an operation that changes the area find the page, or keep it from coming
 //!   (space::S1); an entry that a split or a move has out of use is something, and is waited for.
 //! - L2. The contents are complete before the entry, which is one store, says where they are: a CPU
@@ -23,10 +23,10 @@
 //! - L5. Where the contents of a huge page end early, it goes back to its pool, and none is mapped.
 //! - L6. What the object has and the area does not map is let in as it is: none is made. Where the
 //!   object has none the fill ends.
-//! - L7. A place is poisoned where nothing is, not even a marker, whatever the object has there. It is
-//!   so in that space alone, and says nothing of memory: an access is refused as one to memory that
-//!   is broken, whether the area is armed or not, until the handler fills the place or its contents
-//!   are dropped. It moves with the area, and what is not shared has it in a child too.
+//! - L7. A place is poisoned where nothing is, not even a marker, whatever the object has there. It
+//!   is so in that space alone, and says nothing of memory: an access is refused as one to memory
+//!   that is broken, whether the area is armed or not, until the handler fills the place or its
+//!   contents are dropped. It moves with the area, and what is not shared has it in a child too.
 //!
 //! **Locking.** As a fault (`fault`), with one page in hand.
 //!

@@ -225,9 +225,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.stock.add_references(head, pages);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let first = self.va.align_down(order.bytes());
-        // A marker, or a poison that the handler fills.
-        let word = if matches!(found.entry, Entry::Soft(_)) { found.word } else { 0 };
-        let seen = Seen { entries, ..Seen::one(area, first, level, word) };
+        let seen = Seen { entries, ..Seen::one(area, first, level, found.word) };
         let Some(agreed) = self.agree_on(&seen, &|| page.is_in(order)) else {
             self.stock.drop_unused(head, pages);
             self.space.uncharge(me, pages);

@@ -59,7 +59,7 @@ use crate::space::{
 };
 use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering, Outside, Patient};
-use crate::table::Paging;
+use crate::table::{Found, Paging};
 use crate::vmap as vmaps;
 use core::{error, fmt};
 use foliant_machine::{Invalidation, Machine};
@@ -563,6 +563,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// large leaves are not among them.
     pub fn tables(&self, id: SpaceId) -> Option<Pages> {
         look::count_tables(&self.stock, id)
+    }
+    /// The entry that translates an address, or the one where the walk ends, as it was when it was
+    /// read; none where there is no such space. An address of the other half reads as nothing.
+    pub fn walk(&self, id: SpaceId, va: Va) -> Option<Found> {
+        let _reading = self.stock.reading();
+        Some(id.peek(&self.stock)?.tables(&self.stock).walk(va))
     }
     /// Has the entries of a range read, if there is such a space. The reader gets copies, because
     /// the entries may change meanwhile; it may do anything.

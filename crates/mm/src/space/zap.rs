@@ -252,8 +252,7 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
             _ if is_base => Verdict::Put(self.left()),
             Guards::Drop if plain_place(soft.word()) == 0 => Verdict::Put(0),
             Guards::Drop => Verdict::Take(0),
-            _ if soft.kind == SoftKind::Poison => Verdict::Put(plain_place(soft.word())),
-            Guards::Keep | Guards::Put => Verdict::Keep,
+            Guards::Keep | Guards::Put => Verdict::Put(plain_place(soft.word())),
         }
     }
     #[inline(always)]

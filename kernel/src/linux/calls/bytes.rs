@@ -326,6 +326,7 @@ pub(super) fn ioctl(thread: &Arc<Thread>, [number, request, at, ..]: Six) -> Ans
                 Ok(Content::Device(Device::Userfault)) if request == USERFAULTFD_IOC_NEW => {
                     super::memory::userfaultfd(thread, [at, 0, 0, 0, 0, 0])
                 }
+                Ok(Content::Positioned(it)) => it.ioctl(request, at),
                 _ => Err(Errno(ENOTTY)),
             },
         },

@@ -14,7 +14,7 @@ use super::super::content::{Content, Fills, Link, Piece, Positioned, Text};
 use super::super::names::{self, make};
 use super::super::pieces::PIECE;
 use super::super::process::{Held, Member, Process};
-use super::super::{limits, mounts, remote, terminal, world};
+use super::super::{limits, mounts, remote, terminal, user, world};
 use super::memory::{WORD, words};
 use super::{BOTH, READ, TICK, WRITTEN, taken, written};
 use alloc::format;
@@ -22,11 +22,12 @@ use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
+use core::mem;
 use core::sync::atomic::Ordering;
 use foliant_files::{Body, Files, NodeId, Refused};
 use foliant_linux::{Errno, Frames};
-use linux_raw_sys::errno::{EACCES, ESRCH};
-use linux_raw_sys::general::S_IFREG;
+use linux_raw_sys::errno::{EACCES, EINVAL, ESRCH};
+use linux_raw_sys::general::{S_IFREG, page_region, pm_scan_arg};
 
 /// What a text about a process shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +201,49 @@ impl Positioned for Pagemap {
     fn write(&self, _: u64, _: &[u8]) -> Result<usize, Errno> {
         Err(Errno(EACCES))
     }
+    fn ioctl(&self, request: u32, at: u64) -> Result<u64, Errno> {
+        match request {
+            PAGEMAP_SCAN => self.scan(at),
+            _ => Err(Errno(EINVAL)),
+        }
+    }
 }
+
+impl Pagemap {
+    fn scan(&self, at: u64) -> Result<u64, Errno> {
+        let memory = memory(&self.0)?;
+        let mut asked: pm_scan_arg = user::get(at)?;
+        let mut scan = memory.with(|memory| memory.begin_scan(&asked))?;
+        let mut told = 0;
+        let done = loop {
+            let room = (asked.vec_len - told).min(REGIONS as u64) as usize;
+            let mut regions = [page_region { start: 0, end: 0, categories: 0 }; REGIONS];
+            let regions = &mut regions[..room];
+            let filled = match memory.with(|memory| memory.scan(&mut scan, regions)) {
+                Ok(filled) => filled,
+                Err(why) => break Err(why),
+            };
+            let to = asked.vec + told * size_of::<page_region>() as u64;
+            if let Err(why) = regions[..filled].iter().zip(0..).try_for_each(|(region, nth)| {
+                user::put(to + nth * size_of::<page_region>() as u64, region)
+            }) {
+                break Err(why);
+            }
+            told += filled as u64;
+            if scan.is_over() || told == asked.vec_len {
+                break Ok(told);
+            }
+        };
+        asked.walk_end = scan.walk_end();
+        user::put(at + mem::offset_of!(pm_scan_arg, walk_end) as u64, &asked.walk_end)?;
+        done
+    }
+}
+
+/// Which pages are of which kinds; its structure is twelve words.
+const PAGEMAP_SCAN: u32 = 3 << 30 | (size_of::<pm_scan_arg>() as u32) << 16 | 0x66 << 8 | 16;
+/// How many regions are found at a time.
+const REGIONS: usize = 128;
 
 /// The bytes of a process.
 struct Bytes(Weak<Process>);
