@@ -315,6 +315,22 @@ fn a_huge_page_may_be_watched_from_the_start() {
     shown(&mm, (4, 4, 0, 0));
 }
 
+/// A parent that takes its page back from its children leaves what another one watches there.
+#[test]
+fn a_child_watches_on_where_its_parent_gets_a_page_back() {
+    let sim = sim_by(X86, None);
+    let (mm, id) = filled::<X86_64<4>>(&sim, 1);
+    map(&mm, id, 0, 1, HUGE);
+    assert_eq!(store(&sim, &mm, id, at(0), 7), MAPPED);
+    let [watching, sharing] = [(); 2].map(|()| mm.fork(id).unwrap());
+    mm.advise(watching, places(0, 1), Advice::DontNeed).unwrap();
+    arm(&mm, watching, 0, 1);
+    watch(&mm, watching, 0, 1);
+    assert_eq!(store(&sim, &mm, id, at(0), 8), [Outcome::Reused]);
+    assert_eq!(write(&mm, sharing, 0), Outcome::NoHugePage(SIZE), "it has lost the page");
+    assert_eq!(write(&mm, watching, 0), told(0));
+}
+
 /// A range is whole pages, and the k-th allocation is refused for every k: nothing is watched that
 /// was not there.
 #[test]

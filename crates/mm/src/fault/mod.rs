@@ -165,7 +165,8 @@ pub enum Refusal {
     Beyond(Va),
     /// Kernel memory was mapped there and is not any more: no fault brings it back.
     Kernel(Va),
-    /// The page there was to be copied, and its memory was reported broken: it is not read.
+    /// The memory of the page there was reported broken: it is neither mapped nor copied. Or the
+    /// place was poisoned ([`FillWith::Poison`]).
     Broken(Va),
     /// The caller does not admit the area ([`Manager::fault_where`](crate::Manager::fault_where)).
     NotAdmitted(Va),

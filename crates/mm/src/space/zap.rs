@@ -159,7 +159,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
             true => Verdict::Take(LOST),
             false => Verdict::Keep,
         };
-        let chosen = Chosen { zap: self, keeps_markers: false, leaf };
+        let chosen = Chosen { zap: self, keeps_markers: true, leaf };
         self.edit::<1>(gather, range, &chosen, steps);
         gather.settle();
         self.kept() > 0
