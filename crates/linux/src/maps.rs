@@ -203,7 +203,6 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             (marks.has(Marks::GROWS_DOWN), "gd"),
             (vma.flags.has(Flags::USERFAULT), "um"),
             (vma.flags.has(Flags::USERFAULT_WRITE), "uw"),
-            (vma.flags.has(Flags::USERFAULT_PRESENT), "ui"),
             (marks.has(Marks::LOCKED), "lo"),
             (marks.has(Marks::SEQUENTIAL), "sr"),
             (marks.has(Marks::RANDOM), "rr"),
@@ -219,6 +218,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             (vma.flags.has(Flags::HUGEPAGE), "hg"),
             (vma.flags.has(Flags::NOHUGEPAGE), "nh"),
             (marks.has(Marks::DROPPABLE), "dp"),
+            (vma.flags.has(Flags::USERFAULT_PRESENT), "ui"),
             (marks.has(Marks::SEALED), "sl"),
         ] {
             if is_set {

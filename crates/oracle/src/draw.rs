@@ -247,12 +247,14 @@ impl Draw {
     }
     /// What, from where on, how many bytes, how, and what is copied.
     fn request(&mut self) -> Vec<Arg> {
-        let what = match self.below(16) {
+        let what = match self.below(22) {
             0..=3 => _UFFDIO_REGISTER,
             4 => _UFFDIO_UNREGISTER,
             5..=8 => _UFFDIO_COPY,
             9..=10 => _UFFDIO_ZEROPAGE,
             11..=14 => _UFFDIO_WRITEPROTECT,
+            15..=17 => _UFFDIO_POISON,
+            18..=20 => _UFFDIO_CONTINUE,
             _ => _UFFDIO_WAKE,
         };
         let len = match what {
@@ -265,7 +267,7 @@ impl Draw {
             _ => self.len(),
         };
         let mode = match what {
-            _UFFDIO_REGISTER => self.pick(&[1, 1, 1, 2, 2, 3, 3, 3, 0, 8]),
+            _UFFDIO_REGISTER => self.pick(&[1, 1, 1, 2, 2, 3, 3, 3, 4, 5, 6, 7, 0, 8]),
             _UFFDIO_WRITEPROTECT => self.pick(&[1, 1, 1, 0, 0, 2, 3, 4]),
             _ => self.pick(&[0, 0, 0, 0, 1, 2, 2, 3, 4]),
         };

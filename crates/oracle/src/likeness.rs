@@ -26,7 +26,8 @@ pub(crate) fn of_host() -> io::Result<Likeness> {
         )));
     }
     let limits = Limits { promise: promise()?, locked: locked()?, ..Limits::NONE };
-    Ok(Likeness { policy: policy(), limits, planted: Planted::Nothing })
+    let tells_broken = Path::new("/proc/sys/vm/memory_failure_recovery").exists();
+    Ok(Likeness { policy: policy(), limits, tells_broken, planted: Planted::Nothing })
 }
 
 /// The two numbers that a release begins with.

@@ -7,10 +7,11 @@ use foliant::manager::Setup;
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Policy};
 use foliant_linux::raw::general::{
-    _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE,
-    F_ADD_SEALS, F_GET_SEALS, MADV_DONTDUMP, MADV_POPULATE_READ, MADV_RANDOM, MADV_WIPEONFORK,
-    PROT_EXEC, PROT_READ, PROT_WRITE, UFFD_API, uffdio_api, uffdio_copy, uffdio_range,
-    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_POISON, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER,
+    _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, BUS_ADRERR, BUS_MCEERR_AR, F_ADD_SEALS, F_GET_SEALS,
+    MADV_DONTDUMP, MADV_POPULATE_READ, MADV_RANDOM, MADV_WIPEONFORK, PROT_EXEC, PROT_READ,
+    PROT_WRITE, SIGBUS, UFFD_API, uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison,
+    uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 use foliant_linux::sysv::{IPC_SET, IPC_STAT};
 use foliant_linux::{
@@ -46,6 +47,8 @@ pub enum Planted {
 pub(crate) struct Likeness {
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
+    /// Whether signals say that memory is broken.
+    pub(crate) tells_broken: bool,
     pub(crate) planted: Planted,
 }
 
@@ -62,6 +65,7 @@ pub(crate) struct Machine<'a, 'm> {
     forked: usize,
     bases: Bases,
     foreign: Vec<AreaSeen>,
+    tells_broken: bool,
     planted: Planted,
 }
 
@@ -88,6 +92,7 @@ pub(crate) fn with<R>(
         forked: 0,
         bases,
         foreign: foreign.to_vec(),
+        tells_broken: like.tells_broken,
         planted: like.planted,
     };
     machine.map_foreign()?;
@@ -171,7 +176,14 @@ impl<'a, 'm> Machine<'a, 'm> {
                 }
                 Fault::Done => {}
                 Fault::Signal(signal) => {
-                    return Ok(Answer::Signal(signal.number, signal.code, signal.addr));
+                    // A kernel without a notion of broken memory does not name its kind.
+                    let code = match signal.code {
+                        BUS_MCEERR_AR if signal.number == SIGBUS && !self.tells_broken => {
+                            BUS_ADRERR
+                        }
+                        code => code,
+                    };
+                    return Ok(Answer::Signal(signal.number, code, signal.addr));
                 }
                 other => return Err(Failed::Ours(format!("an access ended with {other:?}"))),
             }
@@ -290,6 +302,16 @@ impl<'a, 'm> Machine<'a, 'm> {
                 let mut asked = uffdio_zeropage { range, mode, zeropage: 0 };
                 let done = process.uffdio_zeropage(fd, &mut asked);
                 return Answer::Filled(word(done.result), asked.zeropage as u64);
+            }
+            _UFFDIO_CONTINUE => {
+                let mut asked = uffdio_continue { range, mode, mapped: 0 };
+                let done = process.uffdio_continue(fd, &mut asked);
+                return Answer::Filled(word(done.result), asked.mapped as u64);
+            }
+            _UFFDIO_POISON => {
+                let mut asked = uffdio_poison { range, mode, updated: 0 };
+                let done = process.uffdio_poison(fd, &mut asked);
+                return Answer::Filled(word(done.result), asked.updated as u64);
             }
             _UFFDIO_WRITEPROTECT => {
                 process.uffdio_writeprotect(fd, &uffdio_writeprotect { range, mode }).result

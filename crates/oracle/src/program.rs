@@ -75,6 +75,8 @@ static void userfault(int what, unsigned long start, unsigned long len, unsigned
 	struct uffdio_range range = { start, len };
 	struct uffdio_copy copy = { .dst = start, .src = (unsigned long)source, .len = len, .mode = mode };
 	struct uffdio_zeropage zeropage = { .range = range, .mode = mode };
+	struct uffdio_continue present = { .range = range, .mode = mode };
+	struct uffdio_poison poison = { .range = range, .mode = mode };
 	struct uffdio_register reg = { .range = range, .mode = mode };
 	struct uffdio_writeprotect protect = { .range = range, .mode = mode };
 	memset(source, byte, sizeof source);
@@ -88,6 +90,14 @@ static void userfault(int what, unsigned long start, unsigned long len, unsigned
 	case _UFFDIO_ZEROPAGE:
 		say("zeropage", ioctl(faults, UFFDIO_ZEROPAGE, &zeropage));
 		printf("\ttold %lld\n", zeropage.zeropage);
+		break;
+	case _UFFDIO_CONTINUE:
+		say("continue", ioctl(faults, UFFDIO_CONTINUE, &present));
+		printf("\ttold %lld\n", present.mapped);
+		break;
+	case _UFFDIO_POISON:
+		say("poison", ioctl(faults, UFFDIO_POISON, &poison));
+		printf("\ttold %lld\n", poison.updated);
 		break;
 	case _UFFDIO_WRITEPROTECT: say("writeprotect", ioctl(faults, UFFDIO_WRITEPROTECT, &protect)); break;
 	default: say("wake", ioctl(faults, UFFDIO_WAKE, &range));

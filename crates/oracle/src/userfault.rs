@@ -4,9 +4,9 @@
 //! child is not armed, and its requests would be about its parent's memory: it makes none.
 
 use foliant_linux::raw::general::{
-    _UFFDIO_API, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER, _UFFDIO_WAKE,
-    _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, UFFD_API, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
-    UFFD_FEATURE_SIGBUS, UFFD_USER_MODE_ONLY,
+    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_POISON, _UFFDIO_REGISTER,
+    _UFFDIO_UNREGISTER, _UFFDIO_WAKE, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, UFFD_API,
+    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS, UFFD_USER_MODE_ONLY,
 };
 
 /// The flags that its descriptor is made with.
@@ -36,7 +36,9 @@ impl Request {
         let (words, told) = match what {
             _UFFDIO_REGISTER => (vec![start, len, mode, 0], None),
             _UFFDIO_COPY => (vec![start, source, len, mode, 0], Some(4)),
-            _UFFDIO_ZEROPAGE => (vec![start, len, mode, 0], Some(3)),
+            _UFFDIO_ZEROPAGE | _UFFDIO_CONTINUE | _UFFDIO_POISON => {
+                (vec![start, len, mode, 0], Some(3))
+            }
             _UFFDIO_WRITEPROTECT => (vec![start, len, mode], None),
             _ => (vec![start, len], None),
         };

@@ -245,7 +245,7 @@ fn pages_that_a_file_has_are_told_and_let_in() {
         assert_eq!(register(process, &fd, pages(16, 4), MINOR), Err(EINVAL));
         let asked = register(process, &fd, pages(0, 8), MINOR).unwrap();
         assert_eq!(asked & 1 << _UFFDIO_CONTINUE, 1 << _UFFDIO_CONTINUE);
-        assert_eq!(flags(process, 0), "VmFlags: rd wr sh mr mw me ms ui sd ");
+        assert_eq!(flags(process, 0), "VmFlags: rd wr sh mr mw me ms sd ui ");
         let told = |nth, flags: u32| {
             Fault::Told(Told { descriptor: fd.id(), address: at(nth), flags: u64::from(flags) })
         };
