@@ -144,13 +144,12 @@ fn difference(steps: &[Step], pause: Duration) -> Option<String> {
     None
 }
 
-/// A host that is busy takes its time: it gets more before a difference counts.
+/// A host that is busy takes its time: it gets more, twice, before a difference counts.
 fn check(seed: u64) {
     let mut steps = steps(seed);
-    let long = Duration::from_millis(20);
-    if difference(&steps, Duration::from_micros(200)).is_none()
-        || difference(&steps, long).is_none()
-    {
+    let long = Duration::from_millis(200);
+    let pauses = [Duration::from_micros(200), Duration::from_millis(20), long];
+    if pauses.into_iter().any(|pause| difference(&steps, pause).is_none()) {
         return;
     }
     // Made short: what can be left out is.
