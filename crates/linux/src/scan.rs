@@ -224,7 +224,6 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Goes on with a scan, until there is no room for a region. Says how many there are.
     pub fn scan(&self, scan: &mut Scan, regions: &mut [page_region]) -> Result<usize, Errno> {
         let (at, end) = (scan.at, scan.asked.end);
-        scan.is_over = true;
         let mut round = Round { scan, regions, used: 0, watched: Vec::new() };
         let mut done = Ok(true);
         for vma in self.vmas_in(at, end) {
@@ -237,12 +236,12 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         for (start, end) in watched {
             self.mm.watch(self.space, range(start, end), Watch::All)?; // K2
         }
-        match done {
-            Ok(false) => scan.is_over = scan.found == scan.asked.max_pages,
-            _ => scan.at = end,
+        let is_cut = done == Ok(false);
+        if !is_cut {
+            scan.at = end;
         }
-        done?;
-        Ok(used)
+        scan.is_over = !is_cut || scan.found == scan.asked.max_pages;
+        done.map(|_| used)
     }
     fn scan_vma(
         &self,

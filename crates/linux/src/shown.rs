@@ -61,7 +61,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     }
 
     /// Makes of what the parent has in a shared vma what a child gets of it: Linux copies page
-    /// tables there only where guards are or were in them.
+    /// tables there only where guards are or were in them. **Not here**: with the guards it copies
+    /// what the program has poisoned.
     pub(crate) fn copy_shared(&mut self, parent: SpaceId, vma: &Vma) -> Result<(), Errno> {
         let mut found = Vec::new();
         self.mm.with_leaves(parent, vma.range, |leaves| found.extend(leaves));

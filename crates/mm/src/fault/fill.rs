@@ -249,8 +249,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let is_vacant = is_vacant(found);
         match (found.entry, with) {
             (Entry::Soft(soft), _) if soft.is_waited_for() => Step::Need(Need::Wait),
-            (Entry::None, Filling::Poison) => self.poison(area, found, Order::BASE),
-            (Entry::Soft(_), Filling::Poison) => Step::Done(Outcome::Spurious),
+            (_, Filling::Poison) if is_vacant => self.poison(area, found, Order::BASE),
             (_, Filling::Present { is_watched }) if is_vacant => {
                 self.fill_present(area, found, is_watched)
             }

@@ -191,8 +191,6 @@ pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
     let Some(space) = Pinned::of(stock, pin) else { return };
     let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine, steps.outside());
-    let zap = || Zap::new(stock, &space, Guards::Keep);
-    let (dropping, changing) = (zap(), zap().keeping_poison());
     for area in space.areas.overlapping(stock.machine, user_half::<P>()) {
         let shown = shows(stock, &area).filter(|(object, _)| *object == attached.object());
         let part = shown.and_then(|(_, offset)| part_of(&area, offset, pages));
@@ -201,7 +199,8 @@ pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
         // What leaves an object for good takes the copies with it; of huge pages Linux drops poison
         // with any page.
         let is_dropped = copies == Copies::Go || area.flags.huge_order().is_some();
-        let zap = if is_dropped { &dropping } else { &changing };
+        let zap = Zap::new(stock, &space, Guards::Keep);
+        let zap = if is_dropped { zap } else { zap.keeping_poison() };
         match is_all {
             _ if area.keeps_watch() => {
                 let only = (!is_all).then_some(attached.object());

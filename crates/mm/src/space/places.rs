@@ -51,7 +51,7 @@ pub(crate) fn poisoned_place(word: u64) -> u64 {
 }
 /// What stands there if it is neither watched nor poisoned: whether a page there is a reserved one.
 pub(crate) fn plain_place(word: u64) -> u64 {
-    turned(unwatched_place(word), POISONED, PLAIN)
+    TWINS.iter().find(|twins| twins.contains(&word)).map_or(word, |twins| twins[PLAIN])
 }
 /// The plain place `place` as it is where `word` stands: watched, poisoned or neither.
 pub(super) fn place_like(word: u64, place: u64) -> u64 {
