@@ -33,13 +33,15 @@ pub enum Reason {
     UnlockedCounts,
     /// See [`Reason::why`].
     StaleProtection,
+    /// See [`Reason::why`].
+    DisarmedBeside,
     /// The same sequence did not differ when it was run again.
     NotAgain,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 11] = [
         Reason::PoolOfHost,
         Reason::FreedIsKept,
         Reason::TakenFromFile,
@@ -49,6 +51,7 @@ impl Reason {
         Reason::TablesFirst,
         Reason::UnlockedCounts,
         Reason::StaleProtection,
+        Reason::DisarmedBeside,
         Reason::NotAgain,
     ];
 
@@ -81,6 +84,9 @@ impl Reason {
             }
             Reason::StaleProtection => {
                 "Linux leaves pages protected whose area is registered anew for missing ones alone; a write finds nobody to tell"
+            }
+            Reason::DisarmedBeside => {
+                "Linux forgets who answers for memory with which other memory becomes one area as it moves there; here that stays armed"
             }
             Reason::NotAgain => {
                 "the host did otherwise when it was asked again: it collapses and reclaims by itself"
@@ -118,7 +124,13 @@ impl Reason {
         let is_count = |line: &&str| line.starts_with("Rss:") || line.starts_with("Anonymous:");
         let rest = |text| str::lines(text).filter(|line| !is_count(line)).collect::<Vec<&str>>();
         let split = wants_large(calls) && rest(host) == rest(ours);
-        if split { Some(Reason::SplitLeavesZeros) } else { Reason::of_pages(calls) }
+        let moves = |call: &Call| call.name == Name::Mremap;
+        let has_both = calls.iter().any(answers_faults) && calls.iter().any(moves);
+        match () {
+            () if split => Some(Reason::SplitLeavesZeros),
+            () if has_both && is_disarmed(host, ours) => Some(Reason::DisarmedBeside),
+            () => Reason::of_pages(calls),
+        }
     }
     /// The reason of a difference between two sizes of a process, if it is one of these.
     pub(crate) fn of_size(calls: &[Call], host: &str) -> Option<Reason> {
@@ -173,6 +185,16 @@ fn has_more(one: &str, other: &str, bit: u64) -> bool {
         (Some(one), Some(other)) => one == other | bit && one != other,
         _ => false,
     }
+}
+
+/// Whether an area in `smaps` is armed here, and is the same on the host but for that.
+fn is_disarmed(host: &str, ours: &str) -> bool {
+    let is_armed = |word: &&str| ["um", "uw", "ui"].contains(word);
+    let plain = |text: &str| {
+        let words = text.split([' ', '\n']).filter(|word| !is_armed(word));
+        words.map(str::to_owned).collect::<Vec<String>>()
+    };
+    !host.split(' ').any(|word| is_armed(&word)) && host != ours && plain(host) == plain(ours)
 }
 
 /// Whether one of the calls wants pages taken out.
@@ -273,6 +295,12 @@ mod tests {
         assert_eq!(Reason::of_smaps(&large, few, many), Some(Reason::SplitLeavesZeros));
         assert_eq!(Reason::of_smaps(&[advice(MADV_COLD)], few, many), None);
         assert_eq!(Reason::of_smaps(&large, few, "a\nRss: 4 kB\nVmFlags: wr"), None);
+        let [asked, moved] = [Name::Userfault, Name::Mremap].map(|name| Call::new(0, name, &[]));
+        let (both, armed) = ([asked.clone(), moved], "a\nRss: 4 kB\nVmFlags: um rd");
+        assert_eq!(Reason::of_smaps(&both, few, armed), Some(Reason::DisarmedBeside));
+        assert_eq!(Reason::of_smaps(&both, armed, few), None, "the other way round");
+        assert_eq!(Reason::of_smaps(&[asked], few, armed), None, "nothing moved");
+        assert_eq!(Reason::of_smaps(&both, few, "a\nRss: 4 kB\nVmFlags: um wr"), None);
     }
 
     #[test]
