@@ -288,7 +288,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     pub(crate) fn populate(&mut self, part: VaRange, how: Advice) -> Result<(), Errno> {
         let (start, end) = (part.start().get(), part.end().get());
         let vma = self.vma(start);
-        if how == Advice::PopulateWrite && vma.is_some_and(|vma| !vma.is_shared()) {
+        let is_own = vma.is_some_and(|vma| !vma.is_shared());
+        if how == Advice::PopulateWrite && is_own && !self.is_guarded(start) {
             self.adopt(start)?;
         }
         let is_watched = vma.is_some_and(|vma| vma.flags.has(Flags::USERFAULT_WRITE));

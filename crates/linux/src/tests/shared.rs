@@ -514,6 +514,20 @@ fn a_refused_write_to_a_guard_parts_no_neighbours() {
 }
 
 #[test]
+fn a_guard_that_is_locked_parts_no_neighbours() {
+    with(|p, sim| {
+        let file = file(p, 4);
+        show(p, (0, 4), (&file, 0), COPIED);
+        assert_eq!(p.madvise(BASE + PAGE, 3 * PAGE, MADV_GUARD_INSTALL), Ok(0));
+        assert_eq!(p.mlock(BASE + 2 * PAGE, PAGE), Err(Errno::NOMEM));
+        assert_eq!(save(p, sim, 0, 7), Ok(()), "those below get their family");
+        assert_eq!(areas(p), [(0, 2, RW), (2, 1, RW), (3, 1, RW)]);
+        assert_eq!(p.munlock(BASE + 2 * PAGE, PAGE), Ok(0));
+        assert_eq!(areas(p), [(0, 4, RW)], "a guard has none");
+    });
+}
+
+#[test]
 fn a_word_of_shared_memory_is_one_wherever_it_is_mapped() {
     with(|p, _| {
         let file = file(p, 4);
