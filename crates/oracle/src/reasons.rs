@@ -68,7 +68,7 @@ impl Reason {
                 "MADV_PAGEOUT takes pages of files out of page tables, and what was never written out of the file; here they stay"
             }
             Reason::Allocated => {
-                "fallocate makes pages that nobody touched: mincore shows one that it named twice, a read beside it maps it, and none is told as missing; here a touch alone brings it"
+                "fallocate makes pages that nobody touched: mincore shows one that it named twice, a read beside it maps it, and none is told as missing but as present; here a touch alone brings it"
             }
             Reason::SplitLeavesZeros => {
                 "Linux has its page of zeros, which it does not count, where it split a large folio with zeros"
@@ -164,7 +164,8 @@ impl Reason {
         if is_empty && calls.iter().any(answers_faults) {
             return Some(Reason::TablesFirst);
         }
-        let is_told = calls.iter().any(answers_faults) && is_missing_here(call, host, ours);
+        let is_here = is_missing_here(call, host, ours) || is_present_there(call, host, ours);
+        let is_told = calls.iter().any(answers_faults) && is_here;
         if allocated(calls) && is_told {
             return Some(Reason::Allocated);
         }
@@ -228,6 +229,13 @@ fn is_missing_here(call: &Call, host: &Answer, ours: &Answer) -> bool {
         (Answer::Filled(..), Answer::Filled(..)) => host != ours,
         _ => brings && host != ours && *host == Answer::Word(0),
     }
+}
+
+/// Whether an access is told for the host that is done here: what was made unseen is present, and
+/// an access to what is made just then is nobody's to let in.
+fn is_present_there(call: &Call, host: &Answer, ours: &Answer) -> bool {
+    let is_access = [Name::Load, Name::Store].contains(&call.name);
+    is_access && matches!(host, Answer::Signal(SIGBUS, ..)) && *ours == Answer::Word(0)
 }
 
 /// Whether a call maps a file, or memory that has one behind it.
@@ -407,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fallocate_made_is_missing_here_where_that_is_told() {
+    fn what_fallocate_made_is_missing_here_and_present_there() {
         let calls = [Name::Fallocate, Name::Userfault].map(|name| Call::new(0, name, &[]));
         let of = |before: &[Call], last: &Call, host: Answer, ours: Answer| {
             let calls: Vec<Call> = before.iter().chain([last]).cloned().collect();
@@ -417,7 +425,9 @@ mod tests {
         let bus = || Answer::Signal(SIGBUS, 2, 0);
         let reason = Some(Reason::Allocated);
         assert_eq!(of(&calls, &load, Answer::Word(0), bus()), reason);
-        assert_eq!(of(&calls, &load, bus(), Answer::Word(0)), None, "the other way round");
+        assert_eq!(of(&calls, &load, bus(), Answer::Word(0)), reason, "told as present there");
+        assert_eq!(of(&calls[..1], &load, bus(), Answer::Word(0)), None, "nobody is told");
+        assert_eq!(of(&calls[1..], &load, bus(), Answer::Word(0)), None, "nothing was made");
         assert_eq!(of(&calls[..1], &load, Answer::Word(0), bus()), None, "nobody is told");
         assert_eq!(of(&calls[1..], &load, Answer::Word(0), bus()), None, "nothing was made");
         let filled = || Answer::Filled(0, 4096);
