@@ -215,10 +215,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
     /// Gives a part other wishes for folio sizes.
     fn wish(&mut self, vma: &Vma, part: VaRange, advice: Advice) -> Result<(), Errno> {
-        let (set, clear) = match advice {
-            Advice::HugePage => (Flags::HUGEPAGE, Flags::NOHUGEPAGE),
-            _ => (Flags::NOHUGEPAGE, Flags::HUGEPAGE),
-        };
+        let (set, clear) = wish_of(advice);
         let flags = vma.flags.without(clear).with(set);
         if flags == vma.flags {
             return Ok(());
@@ -242,10 +239,11 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                 let end = part.end().align_down(order.bytes());
                 VaRange::new(part.start(), end.max(part.start())).ok_or(Errno::INVAL)?
             }
+            // A wish that is had already cuts none.
             (Some(order), Advice::HugePage | Advice::NoHugePage)
-                if part.is_aligned(order.bytes()) =>
+                if part.is_aligned(order.bytes()) || vma.flags.has(wish_of(advice).0) =>
             {
-                return Ok(());
+                part
             }
             (Some(_), _) => return Err(Errno::INVAL),
         };
@@ -319,5 +317,13 @@ pub(crate) fn populated(done: Result<(), RangeError>) -> Result<(), Errno> {
     match done {
         Err(RangeError::Hole(_)) => Err(Errno::FAULT),
         done => Ok(done?),
+    }
+}
+
+/// What an advice about folio sizes sets and clears.
+fn wish_of(advice: Advice) -> (Flags, Flags) {
+    match advice {
+        Advice::HugePage => (Flags::HUGEPAGE, Flags::NOHUGEPAGE),
+        _ => (Flags::NOHUGEPAGE, Flags::HUGEPAGE),
     }
 }

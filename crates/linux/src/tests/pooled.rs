@@ -4,6 +4,7 @@ use super::shared::{F, load};
 use super::*;
 use crate::Segments;
 use crate::sysv::*;
+use foliant::space::Flags;
 use linux_raw_sys::errno::{EFBIG, ENOSPC, EOPNOTSUPP, EOVERFLOW};
 
 const SHARED: u32 = MAP_SHARED | MAP_FIXED;
@@ -137,8 +138,10 @@ fn a_file_of_huge_pages_is_cut_at_huge_pages_alone() {
             Ok(at(8))
         );
         let wishes = [MADV_HUGEPAGE, MADV_NOHUGEPAGE].map(|wish| p.madvise(at(8), HUGE, wish));
-        assert_eq!(wishes, [Ok(0); 2], "they change nothing");
+        assert_eq!(wishes, [Ok(0); 2]);
+        assert!(p.vma(at(8)).is_some_and(|vma| vma.flags.has(Flags::NOHUGEPAGE)), "it is kept");
         assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_HUGEPAGE), INVAL);
+        assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_NOHUGEPAGE), Ok(0), "what is so already");
         let acces = Err(Errno(linux_raw_sys::errno::EACCES));
         assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_REMOVE), acces, "private, and of a file");
         assert_eq!(file.ftruncate(huge), Ok(0));

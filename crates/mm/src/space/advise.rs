@@ -84,6 +84,8 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             huge::uncut(area, range)
         }
         Advice::Tag(_)
+        | Advice::HugePage
+        | Advice::NoHugePage
         | Advice::UserfaultDisarm
         | Advice::UserfaultWriteDisarm
         | Advice::UserfaultPresentDisarm => huge::uncut(area, range),
