@@ -624,6 +624,9 @@ fn poison_is_broken_memory() {
         assert_eq!(poison(process, huge(HUGE), 0).1, HUGE as i64);
         let deep = pool + 5 * PAGE + 1;
         assert_eq!(fault(process, deep, Access::Write), signal(deep, 21));
+        // What may be dropped is.
+        assert_eq!(process.madvise(at(1), PAGE, MADV_FREE), Ok(0));
+        assert!(matches!(fault(process, at(1), Access::Read), Fault::Told(_)), "it is missing");
         // Advice says so, and locking says that something is missing.
         assert_eq!(process.madvise(at(0), PAGE, MADV_POPULATE_READ), Err(Errno(EHWPOISON)));
         assert_eq!(process.mlock(at(0), PAGE), Err(Errno::NOMEM));

@@ -45,7 +45,7 @@ pub enum Advice {
     /// The contents are dropped now; the next touch finds zeros.
     DontNeed,
     /// The contents may be dropped; until they are, they stay. Nothing is reclaimed yet, so they
-    /// always stay.
+    /// always stay. Poison has none, and goes.
     Free,
     /// Every page is made present for reading, as faults would.
     PopulateRead,
@@ -156,6 +156,8 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             let replace = stock.machine.rules().replace;
             change_entries(replace, stock, space, range, &mut gather, steps, clean);
             gather.settle();
+            let mut sink = Uncached { machine: stock.machine, steps };
+            walk::edit(stock, space, range, &TakeOut(SoftKind::Poison), &mut sink);
         }
         Advice::PopulateRead | Advice::PopulateWrite => {}
         Advice::GuardInstall => {
@@ -166,7 +168,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         }
         Advice::GuardRemove => {
             let mut sink = Uncached { machine: stock.machine, steps };
-            walk::edit(stock, space, range, &Unguard, &mut sink);
+            walk::edit(stock, space, range, &TakeOut(SoftKind::Guard), &mut sink);
         }
     }
     gather.flush();
@@ -228,15 +230,15 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     done
 }
 
-/// Takes guards out.
-struct Unguard;
+/// Takes out the words of a kind that stand in the place of a page.
+struct TakeOut(SoftKind);
 
-impl<P: Paging> Edit<P> for Unguard {
+impl<P: Paging> Edit<P> for TakeOut {
     fn leaf(&self, _: At, _: u64, _: Pa, _: Attrs) -> Verdict {
         Verdict::Keep
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
-        let is_guard = at.level == Level::BASE && soft.kind == SoftKind::Guard;
-        if is_guard { Verdict::Put(0) } else { Verdict::Keep }
+        let is_one = at.level == Level::BASE && soft.kind == self.0;
+        if is_one { Verdict::Put(0) } else { Verdict::Keep }
     }
 }
