@@ -39,6 +39,8 @@ pub(crate) const SEEN: u64 = 60;
 /// Where an object of one huge page is mapped shared, and privately.
 pub(crate) const POOLED: Va = Va::new(BASE + 480 * MB);
 pub(crate) const POOLED_COPY: Va = Va::new(BASE + 484 * MB);
+/// Where the program has pages go to.
+pub(crate) const TRANSFERRED: u64 = BASE + 488 * MB;
 /// Where further areas are.
 pub(crate) const TREE: u64 = 0x8_0000_0000;
 

@@ -8,7 +8,7 @@
 use crate::engine;
 use crate::ground::{
     self, BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, OBJECT_PAGES, PAGE, POOLED, POOLED_COPY,
-    SHARED, STACK, Scene, TREE, at, page_at, range,
+    SHARED, STACK, Scene, TRANSFERRED, TREE, at, page_at, range,
 };
 use crate::machine;
 use foliant::compact::{CompactRequest, Effort};
@@ -17,7 +17,9 @@ use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Form};
 use foliant::object::ObjectRequest;
 use foliant::pool::{Budget, Folding};
-use foliant::space::{Advice, Area, Edge, Flags, MapRequest, Move, Place, Refs, SpaceId, Watch};
+use foliant::space::{
+    Advice, Area, Edge, Flags, Holes, MapRequest, Move, Place, Refs, SpaceId, Watch,
+};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
 use foliant::table::{Attrs, Paging};
 use foliant::vmap::{Caller, FrameMapping, Request, Rights, VmapError};
@@ -130,6 +132,10 @@ operations! {
     UserFill,
     /// Pages are dropped, and the program says that memory is broken there.
     UserPoison,
+    /// The program has pages go to where they are missing.
+    UserTransfer,
+    /// It has all of a block go there.
+    UserTransferBlock,
     /// Writes to pages are the program's to allow.
     Watch,
     /// All is unmapped.
@@ -622,6 +628,8 @@ impl<P: Paging> Scene<P> {
                 advise(range(BASE, 4 * PAGE), Advice::UserfaultDisarm);
             }
             Op::UserPoison => self.user_poison(range(BASE, PAGE)),
+            Op::UserTransfer => self.user_transfer(range(BASE, 2 * PAGE)),
+            Op::UserTransferBlock => self.user_transfer(whole),
             Op::UserFill => {
                 advise(range(BASE, 2 * PAGE), Advice::DontNeed);
                 engine::border();
@@ -1090,6 +1098,21 @@ impl<P: Paging> Scene<P> {
         advise(Advice::UserfaultDisarm);
         engine::border();
         advise(Advice::DontNeed);
+    }
+    /// Has what is in a range go to where pages are missing, and drops it there.
+    fn user_transfer(&self, part: VaRange) {
+        let there = range(TRANSFERRED, part.bytes().get());
+        let place = Place::NoReplace(there.start());
+        let (bytes, flags) = (there.bytes(), Flags::READ_WRITE);
+        if self.mm.map(self.id, &MapRequest { place, bytes, flags, tag: 0 }).is_err() {
+            return;
+        }
+        engine::border();
+        any(self.mm.advise(self.id, there, Advice::UserfaultArm));
+        engine::border();
+        any(self.mm.transfer(self.id, part, there.start(), Holes::Skipped));
+        engine::border();
+        any(self.mm.unmap(self.id, there));
     }
     /// Lets the first page of a range in, dropped before, while what an object has is told.
     fn let_in(&self, part: VaRange) {

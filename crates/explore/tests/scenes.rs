@@ -105,6 +105,8 @@ fn scenes_are_clean() {
         "x86_64 base fork1: Write | ReadOnly",
         "x86_64 huge: WriteHuge | DropHuge",
         "x86_64 small: UserFill | Load",
+        "x86_64 small: UserTransfer | Store",
+        "aarch64 huge: UserTransferBlock | Relocate",
         "x86_64 small fork1: Watch | Store",
         "aarch64 small: WriteEmpty | DontNeed",
         "riscv64 base: Relocate | Load",

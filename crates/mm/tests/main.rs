@@ -43,6 +43,7 @@ mod rmap_model;
 mod split;
 mod stale_rights;
 mod tags;
+mod transfer;
 mod traps_a;
 mod traps_h;
 mod traps_h_pool;

@@ -1,16 +1,23 @@
-//! The face of what a handler does: pages that it fills, and those that it watches.
+//! The face of what a handler does: pages that it fills, those that it has go from one place to
+//! another, and those that it watches.
 
 use super::Manager;
 use crate::fault::{
     Access, Demand, Fault, FillError, FillWith, Filling, HugeContents, Need, Offers, Outcome,
     Refusal, Unfilled,
 };
-use crate::space::{self, Area, RangeError, SpaceId, Steps, Watch};
+use crate::space::{
+    self, Area, Holes, NextTransfer, RangeError, SpaceId, Steps, TransferError, Untransferred,
+    Watch,
+};
+use crate::split::SplitInto;
 use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 
+/// How often a page is looked at that somebody else has in hand, before it counts as pinned.
+const TRIES: u32 = 64;
 /// No contents: of what is not huge.
 const NONE: &[[u8; FRAME_BYTES as usize]] = &[];
 
@@ -67,6 +74,52 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn watch(&self, id: SpaceId, range: VaRange, watch: Watch) -> Result<(), RangeError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
         space::watch(&self.stock, &space, range, watch, &mut Steps::at_the_face())
+    }
+
+    /// Has the pages of `from` go to addresses from `to` on, where nothing is, in memory that is
+    /// armed: each keeps its frame, with all that is in it, and nothing is left where it was. Both
+    /// are writable memory of the space's own with the same rights. A page that a child or anybody
+    /// else may have too stays, and ends the transfer; a large folio of which a part goes is split.
+    /// One flush covers up to 64 pages, or a folio of 2 MiB that one leaf maps. Others may run
+    /// between any two flushes.
+    pub fn transfer(
+        &self,
+        id: SpaceId,
+        from: VaRange,
+        to: Va,
+        holes: Holes,
+    ) -> Result<(), Untransferred> {
+        let (mut outside, mut done, mut tries) = (Outside::at_the_face(), 0, 0);
+        while done < from.bytes().get() || done == 0 {
+            outside.yield_now(self.stock.machine);
+            let rest = VaRange::new(from.start().add(done), from.end()).expect("a part of it");
+            let next = self.transfer_some(id, (rest, to.add(done)), holes);
+            let failed = |why| Untransferred { done: Bytes::new(done), why };
+            tries = match next.map_err(failed)? {
+                NextTransfer::Behind(bytes) => {
+                    done += bytes.get();
+                    0
+                }
+                NextTransfer::Again => tries,
+                NextTransfer::Taken if tries < TRIES => tries + 1,
+                NextTransfer::Split(frame) if tries < TRIES => {
+                    // Where it is not split somebody has it, or it is another's by now.
+                    let _ = self.split_frame(frame, SplitInto::BASE);
+                    tries + 1
+                }
+                _ => return Err(failed(TransferError::Shared(rest.start()))),
+            };
+        }
+        Ok(())
+    }
+    fn transfer_some(
+        &self,
+        id: SpaceId,
+        pages: (VaRange, Va),
+        holes: Holes,
+    ) -> Result<NextTransfer, TransferError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        space::transfer(&self.stock, &space, pages, holes, &mut Steps::at_the_face())
     }
 
     /// Fills one page, a huge one with these contents; without memory it looks once more, and

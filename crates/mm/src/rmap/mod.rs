@@ -14,8 +14,9 @@
 //! tree's page tables except to be flushed and dropped, so whatever maps a folio is in a member's
 //! tables, at the folio's index less one of the member's offsets. A walk looks there, and the
 //! tables say what is so. Nothing is noted per page or per area: a fault writes two words into the
-//! descriptor, a fork links one record, a move of an area notes its distance. Record 020 compares
-//! this with what else there is.
+//! descriptor, a fork links one record, a move of an area notes its distance. A page that goes to
+//! another address by itself counts as made there (`space::transfer`, record 125). Record 020
+//! compares this with what else there is.
 //!
 //! **Invariants**
 //! - R1. An entry that names a frame of an anonymous folio, or is its migration entry, is in a

@@ -97,6 +97,7 @@ mod remap;
 mod seen;
 mod steps;
 mod switch;
+mod transfer;
 mod walk;
 mod watch;
 mod zap;
@@ -113,6 +114,7 @@ pub use ops::{MapRequest, Place};
 pub use record::{Around, ProcessSwitch};
 pub use refs::Refs;
 pub use remap::{Move, RemapError};
+pub use transfer::{Holes, TransferError, Untransferred};
 pub use watch::Watch;
 
 pub(crate) use advise::{advise, cut};
@@ -135,6 +137,7 @@ pub(crate) use remap::remap;
 pub(crate) use seen::{Agreed, Seen, SeenTables};
 pub(crate) use steps::Steps;
 pub(crate) use switch::{Ending, switch};
+pub(crate) use transfer::{Next as NextTransfer, transfer};
 pub(crate) use watch::{watch, watched};
 
 use crate::flush::{Gather, Used};

@@ -137,7 +137,7 @@ impl FolioEdit for TakeLeaves {
 /// What a migration entry keeps of a leaf: everything (T3). A CPU that has the leaf cached may
 /// still write through it until the flush, and its dirty bit may be lost (G4), so a leaf that could
 /// be written is taken for dirty.
-fn kept(attrs: Attrs, accessed: Accessed) -> Attrs {
+pub(crate) fn kept(attrs: Attrs, accessed: Accessed) -> Attrs {
     let is_cached = attrs.has(Attrs::ACCESSED) || accessed != Accessed::SetBeforeCached;
     if is_cached && attrs.has(Attrs::WRITE) { attrs | Attrs::DIRTY } else { attrs }
 }

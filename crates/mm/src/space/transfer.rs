@@ -1,0 +1,459 @@
+//! Pages that go from one place of a space to another, each as it is: its frame gets another
+//! address, and where it was nothing is.
+//!
+//! ```text
+//!   look     destination empty, source a page of the space's alone? ─▶ frozen, and a word out of use in its place   ┐ up to 64 pages,
+//!   flush    once for all of them                                                                                  │ or a leaf of 2 MiB
+//!   arrive   destination still empty? ─▶ made there (its origin), counted again, mapped                            │
+//!   leave    source ─▶ nothing; or the leaf that it was, where something came to the destination meanwhile         ┘
+//! ```
+//!
+//! Areas that were moved keep the origins of their pages, and note how far they were moved (rmap).
+//! Here pages go one by one and in any order, as a collector compacts what is in use: distances
+//! would become as many as pages. So it is the origin that changes, which may be done to what one
+//! space alone has: no other member's tables are to be found by it.
+//!
+//! **Invariants**
+//! - K1. A page goes only while it is frozen (stock::holds::B2): it has one leaf, which the holder
+//!   of the writer has replaced by a word out of use, and no pin. So its origin is read by nobody
+//!   while it changes, and R1 holds: there is no entry but that word, which is neither counted nor
+//!   looked for (the folio cannot be held), and the leaf at the destination comes after the origin.
+//! - K2. No CPU has a translation at the old address when the page can be reached at the new one: a
+//!   store to the old address is in the page before, or meets a missing page after.
+//! - K3. A page is at one of the two places for every access: a fault of the old address waits
+//!   while the word out of use is there (S6), and finds nothing then. What came to the destination
+//!   meanwhile stays, and the page is back where it was.
+//! - K4. What is charged for a page stays charged: the space has as many as before. A leaf of 2 MiB
+//!   takes the table that is kept for it along (S4).
+//! - K5. Pages go in the order of their addresses. The first that cannot go ends the transfer:
+//!   those before it are at their new places, and it and those behind it were not touched.
+//!
+//! **Locking.** The space's writer, from the look to the end of a batch, so no area changes, no
+//! entry is unmapped and no child is made meanwhile. One table at a time, and none while the flush
+//! is waited for. What is out of use then is waited for by faults alone.
+//!
+//! **Not here**: folios that are to be split first (the face has it done, without the writer);
+//! which handler is told.
+
+use super::area::{Area, Flags};
+use super::error::RangeError;
+use super::ops::{check, opened};
+use super::record::Space;
+use super::steps::Steps;
+use super::{attrs, split_leaf};
+use crate::flush::{Gather, Used};
+use crate::split::kept;
+use crate::stock::{NoTable, Stock, Supply};
+use crate::table::{
+    Attrs, Blocked, Entry, Found, Gap, Locked, Missing, Paging, Slot, Slots, Soft, Tables,
+};
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, Frame, Level, Pa, Va, VaRange};
+
+/// Pages that go with one flush.
+const BATCH: usize = 64;
+
+/// What becomes of a place of the source where nothing is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holes {
+    /// The transfer ends there.
+    Refused,
+    /// It is left out: nothing comes to its destination.
+    Skipped,
+}
+
+/// Why a page was not transferred.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransferError {
+    /// One of the ranges is refused, or there is no memory for a table.
+    Range(RangeError),
+    /// The first address, or the second, its destination, is not in writable memory of the space's
+    /// own, which has the same rights at both and whose faults the program answers at the second.
+    Unsuitable(Va, Va),
+    /// Something is at this address already.
+    Present(Va),
+    /// Nothing is at this address.
+    Absent(Va),
+    /// The page at this address may be another's too: a child's, or of whoever has it pinned.
+    Shared(Va),
+    /// What is at this address is no page: a guard, a marker, or poison.
+    NoPage(Va),
+}
+
+impl From<RangeError> for TransferError {
+    fn from(error: RangeError) -> TransferError {
+        TransferError::Range(error)
+    }
+}
+impl fmt::Display for TransferError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TransferError::Range(error) => error.fmt(f),
+            TransferError::Unsuitable(from, to) => write!(
+                f,
+                "pages go from {from} to {to} where both are private, writable and alike, and the second is armed"
+            ),
+            TransferError::Present(va) => {
+                write!(f, "something is at {va} already: drop it first")
+            }
+            TransferError::Absent(va) => write!(f, "nothing is at {va}: let holes be skipped"),
+            TransferError::Shared(va) => {
+                write!(f, "the page at {va} is shared or pinned: write to it, or try again")
+            }
+            TransferError::NoPage(va) => write!(f, "no page is at {va}, but a mark of one"),
+        }
+    }
+}
+impl error::Error for TransferError {}
+
+/// A transfer that ended early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Untransferred {
+    /// How much of it was done, from its first address on (K5).
+    pub done: Bytes,
+    /// Why the page behind that stays where it is.
+    pub why: TransferError,
+}
+
+impl fmt::Display for Untransferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {} bytes were done", self.why, self.done.get())
+    }
+}
+impl error::Error for Untransferred {}
+
+/// What comes next in a transfer.
+pub(crate) enum Next {
+    /// So much is done; what is behind it.
+    Behind(Bytes),
+    /// The folio of this frame is larger than what goes: it is split first.
+    Split(Frame),
+    /// Somebody else has the folio of the first page, or a pin of it.
+    Taken,
+    /// Something was in the way that is gone by now.
+    Again,
+}
+
+/// Why a batch ends before a place.
+enum Stop {
+    Failed(TransferError),
+    Split(Frame),
+    Taken,
+    /// A word that somebody else has out of use.
+    Waits,
+}
+
+/// What was taken at a place of the source.
+#[derive(Clone, Copy)]
+enum Out {
+    Hole,
+    /// A leaf, of a frozen folio.
+    Page(Pa, Attrs),
+    /// A leaf of the shared page of zeros.
+    Zeros(Pa, Attrs),
+}
+
+/// Places side by side: as many from an address on as go to as many from another on.
+#[derive(Clone, Copy)]
+struct Lanes {
+    from: Va,
+    to: Va,
+    level: Level,
+    places: usize,
+}
+
+impl Lanes {
+    fn slots(&self, first: Va) -> Slots {
+        Slots::new(Slot::of(first, self.level), self.places).expect("they lie in one table")
+    }
+}
+
+/// Transfers the first pages of `from` to addresses from `to` on, with one flush. The caller goes
+/// on with what is behind them.
+pub(crate) fn transfer<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    (from, to): (VaRange, Va),
+    holes: Holes,
+    steps: &mut Steps,
+) -> Result<Next, TransferError> {
+    check::<P>(from)?;
+    let target = VaRange::sized(to, from.bytes()).ok_or(RangeError::Outside(to))?;
+    check::<P>(target)?;
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    let unsuitable = TransferError::Unsuitable(from.start(), to);
+    let find = |va| space.areas.find(stock.machine, va).ok_or(unsuitable);
+    let (source, dest) = (find(from.start())?, find(to)?);
+    if !suits(&source, &dest) {
+        return Err(unsuitable);
+    }
+    let (from, target) = (from.intersect(source.range), target.intersect(dest.range));
+    let bytes = from.bytes().get().min(target.bytes().get());
+    let run = Transfer { stock, space, tables: space.tables(stock), dest, holes };
+    let lanes = match run.large_leaf(from.start()) {
+        None => run.small_lanes((from.start(), to), bytes),
+        Some(leaf) => match run.large_lanes(leaf, (from.start(), to), bytes)? {
+            Ok(lanes) => lanes,
+            Err(next) => return Ok(next),
+        },
+    };
+    run.batch(lanes)
+}
+
+/// Whether pages of one area may go to another.
+fn suits(source: &Area, dest: &Area) -> bool {
+    let others = Flags::OBJECT.with(Flags::KERNEL);
+    let is_own =
+        |area: &Area| area.flags.and(others) == Flags::NONE && area.flags.huge_order().is_none();
+    let rights = |area: &Area| area.flags.and(Flags::RIGHTS);
+    [source, dest].into_iter().all(is_own)
+        && source.flags.has(Flags::WRITE)
+        && rights(source) == rights(dest)
+        && dest.is_armed()
+}
+
+struct Transfer<'t, 'm, M: Machine, P: Paging> {
+    stock: &'t Stock<'m, M, P>,
+    space: &'t Space,
+    tables: Tables<'m, M, P>,
+    dest: Area,
+    holes: Holes,
+}
+
+impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
+    /// The large leaf at an address, if one is there.
+    fn large_leaf(&self, va: Va) -> Option<Found> {
+        let there = self.tables.walk(va);
+        let is_large = there.level > Level::BASE && matches!(there.entry, Entry::Leaf { .. });
+        is_large.then_some(there)
+    }
+    /// Places of base pages: those of one table at either end, and one at a time where the ranges
+    /// overlap, for each makes room for the next.
+    fn small_lanes(&self, (from, to): (Va, Va), bytes: u64) -> Lanes {
+        let level = Level::BASE;
+        let left = |va: Va| Level::ENTRIES - Slot::of(va, level).index();
+        let pages = (bytes / level.span().get()) as usize;
+        let apart = if from.get().abs_diff(to.get()) < bytes { 1 } else { BATCH };
+        Lanes { from, to, level, places: pages.min(left(from)).min(left(to)).min(apart) }
+    }
+    /// The place of a large leaf that goes as a whole; or what is done before base pages go.
+    fn large_lanes(
+        &self,
+        leaf: Found,
+        (from, to): (Va, Va),
+        bytes: u64,
+    ) -> Result<Result<Lanes, Next>, TransferError> {
+        let Entry::Leaf { pa, attrs } = leaf.entry else { unreachable!("a leaf was found") };
+        if attrs.has(Attrs::SPECIAL) {
+            split_leaf(self.stock, self.space, &self.tables, leaf.va, leaf.level);
+            return Ok(Err(Next::Again));
+        }
+        if !attrs.has(Attrs::EXCLUSIVE) {
+            return Err(TransferError::Shared(from));
+        }
+        let span = leaf.level.span();
+        let is_whole = leaf.va == from && to.is_aligned(span) && bytes >= span.get();
+        let there = self.tables.walk(to);
+        match there.entry {
+            // A table in its way may be empty; it stays (S2).
+            Entry::None if is_whole && there.level >= leaf.level => {
+                Ok(Ok(Lanes { from, to, level: leaf.level, places: 1 }))
+            }
+            Entry::None | Entry::Table(_) => Ok(Err(Next::Split(pa.frame()))),
+            Entry::Soft(soft) if soft.is_waited_for() => Ok(Err(Next::Again)),
+            Entry::Leaf { .. } | Entry::Soft(_) => Err(TransferError::Present(to)),
+        }
+    }
+
+    /// See the module's text.
+    fn batch(&self, lanes: Lanes) -> Result<Next, TransferError> {
+        let mut gather = Gather::new(self.stock, &self.space.member.target);
+        let lanes = match self.empty_lanes(lanes)? {
+            Ok(places) => Lanes { places: places.min(gather.left()), ..lanes },
+            Err(next) => return Ok(next),
+        };
+        let mut outs = [Out::Hole; BATCH];
+        let (taken, stop) = self.take(lanes, &mut gather, &mut outs);
+        if taken == 0 {
+            return match stop {
+                Some(Stop::Failed(why)) => Err(why),
+                Some(Stop::Split(frame)) => Ok(Next::Split(frame)),
+                Some(Stop::Taken) => Ok(Next::Taken),
+                Some(Stop::Waits) | None => Ok(Next::Again),
+            };
+        }
+        gather.cover_others(); // split::T7
+        gather.settle(); // space::seen::W3
+        gather.flush(); // K2
+        let outs = &outs[..taken];
+        let arrived = self.arrive(lanes, outs);
+        self.leave(lanes, outs, arrived);
+        match arrived {
+            0 => Ok(Next::Again), // what came to the first destination is there still, or not
+            _ => Ok(Next::Behind(Bytes::new(arrived as u64 * lanes.level.span().get()))),
+        }
+    }
+    /// How many places of the destination are empty from the first on, in a table that is made
+    /// where it lacks.
+    fn empty_lanes(&self, lanes: Lanes) -> Result<Result<usize, Next>, TransferError> {
+        let Lanes { to, level, .. } = lanes;
+        let source = self.tables.walk(lanes.from);
+        if self.holes == Holes::Refused && source.level > level && source.entry == Entry::None {
+            return Err(TransferError::Absent(lanes.from));
+        }
+        match Supply::of(self.stock, &self.space.charge).ensure(&self.tables, to, level) {
+            Ok(()) => {}
+            Err(NoTable::Record(why)) => return Err(RangeError::from(why).into()),
+            Err(NoTable::Blocked(Blocked::Leaf(_))) => return Err(TransferError::Present(to)),
+            Err(NoTable::Blocked(Blocked::Soft(level))) => {
+                self.wait(self.tables.lock(to, level));
+                return Ok(Err(Next::Again));
+            }
+            Err(NoTable::Blocked(why)) => panic!("{to} was checked, and yet: {why}"),
+        }
+        let locked = self.tables.lock(to, level).expect("supplied, and kept by the writer");
+        let slots = lanes.slots(to);
+        let used = locked.first_used(slots).map(|used| used.index() - slots.first().index());
+        match (used, locked.entry(slots.first())) {
+            (None, _) => Ok(Ok(lanes.places)),
+            (Some(0), Entry::Soft(soft)) if soft.is_waited_for() => {
+                self.wait(Ok(locked));
+                Ok(Err(Next::Again))
+            }
+            (Some(0), _) => Err(TransferError::Present(to)),
+            (Some(places), _) => Ok(Ok(places)),
+        }
+    }
+    /// Waits for the owner of a word that is out of use.
+    fn wait(&self, locked: Result<Locked<'m, M, P>, Missing>) {
+        locked.into_iter().for_each(|locked| locked.let_go().wait());
+    }
+
+    /// Takes what is at the source out of use, up to what cannot go. Says how many places were gone
+    /// over, and why no more.
+    fn take(
+        &self,
+        lanes: Lanes,
+        gather: &mut Gather<'_, 'm, M, P>,
+        outs: &mut [Out; BATCH],
+    ) -> (usize, Option<Stop>) {
+        let locked = match self.tables.lock(lanes.from, lanes.level) {
+            Ok(locked) => locked,
+            Err(Missing { what: Gap::None, .. }) if self.holes == Holes::Skipped => {
+                return (lanes.places, None);
+            }
+            Err(Missing { what: Gap::None, .. }) => {
+                return (0, Some(Stop::Failed(TransferError::Absent(lanes.from))));
+            }
+            Err(_) => return (0, Some(Stop::Waits)),
+        };
+        for (nth, slot) in lanes.slots(lanes.from).iter().enumerate() {
+            match self.take_one(&locked, slot, gather) {
+                Ok(out) => outs[nth] = out,
+                Err(Stop::Waits) if nth == 0 => {
+                    self.wait(Ok(locked));
+                    return (0, Some(Stop::Waits));
+                }
+                Err(stop) => return (nth, Some(stop)),
+            }
+        }
+        (lanes.places, None)
+    }
+    fn take_one(
+        &self,
+        locked: &Locked<'m, M, P>,
+        slot: Slot,
+        gather: &mut Gather<'_, 'm, M, P>,
+    ) -> Result<Out, Stop> {
+        let (va, level) = (locked.va_of(slot), locked.level());
+        let order = level.order().expect("a leaf's level");
+        let (pa, seen) = match locked.entry(slot) {
+            Entry::None if self.holes == Holes::Skipped => return Ok(Out::Hole),
+            Entry::None => return Err(Stop::Failed(TransferError::Absent(va))),
+            Entry::Leaf { pa, attrs } => (pa, attrs),
+            Entry::Soft(soft) if soft.is_waited_for() => return Err(Stop::Waits),
+            Entry::Soft(_) => return Err(Stop::Failed(TransferError::NoPage(va))),
+            Entry::Table(_) => return Err(Stop::Waits), // it was a leaf a moment ago
+        };
+        let is_zeros = seen.has(Attrs::SPECIAL);
+        if !is_zeros {
+            if !seen.has(Attrs::EXCLUSIVE) {
+                return Err(Stop::Failed(TransferError::Shared(va)));
+            }
+            if self.stock.identity_of(self.stock.folio_of(pa.frame()).0).order() > order {
+                return Err(Stop::Split(pa.frame()));
+            }
+            if !self.stock.freeze_mapped(pa.frame(), order) {
+                return Err(Stop::Taken);
+            }
+        }
+        let accessed = self.stock.machine.rules().accessed;
+        let kept_of = |word| match P::decode(word, level, slot) {
+            Entry::Leaf { attrs, .. } => kept(attrs, accessed),
+            _ => unreachable!("a leaf changes under its table's lock alone"),
+        };
+        let out = |word| match is_zeros {
+            true => Soft::breaking(pa, kept_of(word)).word(),
+            false => Soft::migration(pa, kept_of(word)).word(),
+        };
+        let attrs = kept_of(locked.update(slot, out));
+        let range = VaRange::sized(va, level.span()).expect("a page of the space");
+        gather.note(range, level, Used::of(attrs));
+        Ok(if is_zeros { Out::Zeros(pa, attrs) } else { Out::Page(pa, attrs) })
+    }
+
+    /// Maps what was taken at the destination, up to a place where something is by now. Says how
+    /// many places are done.
+    fn arrive(&self, lanes: Lanes, outs: &[Out]) -> usize {
+        let locked = self.tables.lock(lanes.to, lanes.level);
+        let locked = locked.expect("supplied, and kept by the writer");
+        let (first, order) = (lanes.to, lanes.level.order().expect("a leaf's level"));
+        let slots = lanes.slots(first);
+        for (nth, (slot, out)) in slots.iter().zip(outs).enumerate() {
+            if locked.get(slot) != 0 {
+                return nth;
+            }
+            let word = match *out {
+                Out::Hole => continue,
+                Out::Zeros(pa, attrs) => P::leaf(pa, lanes.level, attrs.without(Attrs::UFFD_WP)),
+                Out::Page(pa, attrs) => {
+                    let member = &self.space.member;
+                    let origin = member.origin(locked.va_of(slot), self.dest.own_offset());
+                    self.stock.thaw((pa.frame(), order), Some(origin)); // K1
+                    P::leaf(pa, lanes.level, self.arrived(attrs))
+                }
+            };
+            locked.set(slot, word);
+        }
+        outs.len()
+    }
+    /// What a page says at its new place: that it is written, as one that is new.
+    fn arrived(&self, old: Attrs) -> Attrs {
+        let own = Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY | old.and(Attrs::TOUCHED);
+        opened::<P>(attrs(self.dest.flags) | own, self.dest.flags)
+    }
+    /// Empties the source as far as it has arrived, and gives the rest its leaves back.
+    fn leave(&self, lanes: Lanes, outs: &[Out], arrived: usize) {
+        let order = lanes.level.order().expect("a leaf's level");
+        let locked = self.tables.lock(lanes.from, lanes.level);
+        let Ok(locked) = locked else { return }; // there were holes alone
+        for (nth, (slot, out)) in lanes.slots(lanes.from).iter().zip(outs).enumerate() {
+            match *out {
+                Out::Hole => {}
+                Out::Page(..) | Out::Zeros(..) if nth < arrived => locked.set(slot, 0),
+                Out::Zeros(pa, attrs) => locked.set(slot, P::leaf(pa, lanes.level, attrs)),
+                Out::Page(pa, attrs) => {
+                    self.stock.thaw((pa.frame(), order), None);
+                    locked.set(slot, P::leaf(pa, lanes.level, attrs));
+                }
+            }
+        }
+        drop(locked);
+        for out in outs {
+            if let Out::Page(pa, _) = out {
+                self.stock.unlock(pa.frame());
+            }
+        }
+    }
+}
