@@ -307,6 +307,11 @@ fn a_program_says_that_memory_is_broken() {
 }
 
 #[test]
+fn a_program_moves_pages_to_where_they_are_missing() {
+    as_on_linux("moved_pages", include_str!("moved_pages.txt"));
+}
+
+#[test]
 fn writes_are_noted_and_a_scan_says_which() {
     as_on_linux("noted_writes", include_str!("noted_writes.txt"));
 }

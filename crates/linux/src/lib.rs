@@ -128,6 +128,7 @@ pub mod sys;
 pub mod sysv;
 mod thp_anon;
 mod told;
+mod transfer;
 mod userfault;
 mod view;
 pub mod vm;

@@ -3,7 +3,7 @@
 //! ```text
 //!   userfaultfd ─▶ UFFDIO_API ─▶ REGISTER: vmas are armed
 //!   fault ─▶ Fault::Told: the embedder queues the message and lets the thread wait on the descriptor
-//!   COPY, ZEROPAGE, CONTINUE, POISON, WRITEPROTECT ─▶ Answer: a result, and which threads go on ◀─ WAKE
+//!   COPY, ZEROPAGE, CONTINUE, POISON, MOVE, WRITEPROTECT ─▶ Answer: a result, and which threads go on ◀─ WAKE
 //! ```
 //!
 //! The descriptor, its queue and those that wait are the embedder's; a [`Userfaultfd`] is what the
@@ -18,7 +18,7 @@
 //!   does where the handler is not told of these (`changes`).
 //! - D3. Who may go on is told behind what they wait for.
 //!
-//! **Not here**: whether the caller is privileged; that faults of the kernel's own are not told to
+//! **Not here**: pages that are moved (`transfer`); whether the caller is privileged; that faults of the kernel's own are not told to
 //! a descriptor for user mode only. Faults of pages that are there (`MINOR`) are of files alone,
 //! also of huge pages, where Linux takes any vma of a pool and never tells of one without a file.
 
@@ -35,18 +35,18 @@ use foliant_machine::Machine;
 use foliant_units::{Bytes, Pages, Va, VaRange};
 use linux_raw_sys::errno;
 use linux_raw_sys::general::{
-    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_POISON, _UFFDIO_REGISTER,
+    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_MOVE, _UFFDIO_POISON, _UFFDIO_REGISTER,
     _UFFDIO_UNREGISTER, _UFFDIO_WAKE, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC,
     O_NONBLOCK, UFFD_API, UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP,
     UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_EXACT_ADDRESS,
     UFFD_FEATURE_MINOR_HUGETLBFS, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_HUGETLBFS,
-    UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_POISON,
-    UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_ASYNC, UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
-    UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_DONTWAKE,
-    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING,
-    UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffdio_api, uffdio_continue,
-    uffdio_copy, uffdio_poison, uffdio_range, uffdio_register, uffdio_writeprotect,
-    uffdio_zeropage,
+    UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+    UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_WP_ASYNC,
+    UFFD_FEATURE_WP_HUGETLBFS_SHMEM, UFFD_FEATURE_WP_UNPOPULATED, UFFD_USER_MODE_ONLY,
+    UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MINOR,
+    UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, UFFDIO_ZEROPAGE_MODE_DONTWAKE,
+    uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison, uffdio_range, uffdio_register,
+    uffdio_writeprotect, uffdio_zeropage,
 };
 
 /// Bits of `uffdio_writeprotect::mode`, which `linux-raw-sys` lacks.
@@ -68,7 +68,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn of(done: Result<Option<VaRange>, Errno>) -> Answer {
+    pub(crate) fn of(done: Result<Option<VaRange>, Errno>) -> Answer {
         match done {
             Ok(wakes) => Answer { result: Ok(0), wakes },
             Err(why) => Answer { result: Err(why), wakes: None },
@@ -113,7 +113,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             | UFFD_FEATURE_EVENT_UNMAP;
         let minor = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MINOR_HUGETLBFS;
         let told = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_EXACT_ADDRESS;
-        let any = told | missing | minor | events | UFFD_FEATURE_POISON;
+        let any = told | missing | minor | events | UFFD_FEATURE_POISON | UFFD_FEATURE_MOVE;
         let features = u64::from(if watches { any | writes } else { any });
         let wanted = api.features;
         let is_wrong = api.api != u64::from(UFFD_API) || wanted & !features != 0;
@@ -160,10 +160,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             false => process.arm(&vma, part, armed),
         })?;
         let ioctls = [_UFFDIO_WAKE, _UFFDIO_COPY, _UFFDIO_POISON].map(|nr| 1 << nr);
-        let zeros = if has_huge { 0 } else { 1 << _UFFDIO_ZEROPAGE };
+        let small = if has_huge { 0 } else { 1 << _UFFDIO_ZEROPAGE | 1 << _UFFDIO_MOVE };
         let protects = if has(UFFDIO_REGISTER_MODE_WP) { 1 << _UFFDIO_WRITEPROTECT } else { 0 };
         let continues = if has(UFFDIO_REGISTER_MODE_MINOR) { 1 << _UFFDIO_CONTINUE } else { 0 };
-        asked.ioctls = ioctls.iter().sum::<u64>() | zeros | protects | continues;
+        asked.ioctls = ioctls.iter().sum::<u64>() | small | protects | continues;
         Ok(0)
     }
     /// Whether a descriptor may arm the vmas of a range, of which there is one at least; says
@@ -392,6 +392,19 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         }
         Ok(())
     }
+    /// Gives a vma a family that is to be filled, as Linux does before it looks any further. To it a
+    /// mapping that can never be written is not shared here: a fork copies what is mapped there.
+    pub(crate) fn adopt_filled(&mut self, vma: &Vma) -> Result<(), Errno> {
+        match vma.is_shared() {
+            false if vma.is_huge() => Ok(()), // it never becomes one with a neighbour
+            false => self.adopt(vma.start()),
+            true if !vma.flags.ceiling().has(Flags::WRITE) && self.is_of_segment(vma) => {
+                let marks = vma.tag.marks.with(Marks::GUARDED);
+                self.retag(vma.range, vma.flags, Tag { marks, ..vma.tag })
+            }
+            true => Ok(()),
+        }
+    }
     /// Fills missing pages of one vma, from `start` on: `step` does some, and says how many bytes.
     /// It gets the vma as it was found: its tag may be another by then.
     /// Gives how many bytes were done, or why none was.
@@ -403,17 +416,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         mut step: impl FnMut(&mut Self, &Vma, u64) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
         let vma = self.vma(start).ok_or(Errno(errno::ENOENT))?;
-        // Linux does before it looks any further. To it a mapping that can never be written is not
-        // shared here: a fork copies what is mapped there.
-        match vma.is_shared() {
-            false if vma.is_huge() => {} // it never becomes one with a neighbour
-            false => self.adopt(vma.start())?,
-            true if !vma.flags.ceiling().has(Flags::WRITE) && self.is_of_segment(&vma) => {
-                let marks = vma.tag.marks.with(Marks::GUARDED);
-                self.retag(vma.range, vma.flags, Tag { marks, ..vma.tag })?;
-            }
-            true => {}
-        }
+        self.adopt_filled(&vma)?;
         if vma.end() < end || !is_armed(&vma) {
             return Err(Errno(errno::ENOENT));
         }
@@ -501,7 +504,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         }
     }
     /// The range of a request, of whose modes these are known.
-    fn asked(
+    pub(crate) fn asked(
         &self,
         fd: &Userfaultfd,
         asked: &uffdio_range,
@@ -512,7 +515,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         if mode & !known == 0 { Ok(ends) } else { Err(Errno::INVAL) }
     }
     /// A range as the program gave it: whole pages that a program can have.
-    fn checked(&self, asked: &uffdio_range) -> Result<(u64, u64), Errno> {
+    pub(crate) fn checked(&self, asked: &uffdio_range) -> Result<(u64, u64), Errno> {
         let ends = self.unaligned(asked.start, asked.len)?;
         if is_aligned(asked.start) { Ok(ends) } else { Err(Errno::INVAL) }
     }
@@ -561,7 +564,7 @@ fn filled(why: FillError) -> Errno {
     }
 }
 /// The answer where so much was filled, which the program is told beside: all, or not all.
-fn answered(
+pub(crate) fn answered(
     done: Result<u64, Errno>,
     asked: &uffdio_range,
     dont_wake: bool,

@@ -187,8 +187,8 @@ impl Name {
             | Name::Shmat
             | Name::Shmctl => 3,
             Name::Fallocate | Name::Pread | Name::Pwrite => 4,
-            Name::Mremap | Name::Userfault => 5,
-            Name::Mmap => 6,
+            Name::Mremap => 5,
+            Name::Mmap | Name::Userfault => 6,
         }
     }
 }

@@ -245,9 +245,9 @@ impl Draw {
             Name::Munlockall | Name::Fork | Name::Exit => Vec::new(),
         }
     }
-    /// What, from where on, how many bytes, how, and what is copied.
+    /// What, from where on, how many bytes, how, what is copied, and from where pages are moved.
     fn request(&mut self) -> Vec<Arg> {
-        let what = match self.below(22) {
+        let what = match self.below(26) {
             0..=3 => _UFFDIO_REGISTER,
             4 => _UFFDIO_UNREGISTER,
             5..=8 => _UFFDIO_COPY,
@@ -255,6 +255,7 @@ impl Draw {
             11..=14 => _UFFDIO_WRITEPROTECT,
             15..=17 => _UFFDIO_POISON,
             18..=20 => _UFFDIO_CONTINUE,
+            21..=24 => _UFFDIO_MOVE,
             _ => _UFFDIO_WAKE,
         };
         let len = match what {
@@ -277,6 +278,7 @@ impl Draw {
             len,
             Arg::Word(mode),
             Arg::Word(1 + self.below(255)),
+            self.target(),
         ]
     }
     /// The number of a segment, which may be there: the first ones are counted from 0.

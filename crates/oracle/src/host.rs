@@ -146,10 +146,10 @@ impl Side for Host {
                 return Ok(Answer::Word(word));
             }
             Name::Userfault => {
-                let [what, start, len, mode, byte, _] = args;
+                let [what, start, len, mode, byte, from] = args;
                 let child = &mut self.children[who];
                 child.put(BUFFER, &[byte as u8; BUFFER_BYTES as usize])?;
-                let asked = Request::drawn([what, start, len, mode], BUFFER);
+                let asked = Request::drawn([what, start, len, mode], [BUFFER, from]);
                 return Ok(request(child, &asked)?);
             }
             Name::Mincore => args[2] = BUFFER,

@@ -7,11 +7,12 @@ use foliant::manager::Setup;
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Policy};
 use foliant_linux::raw::general::{
-    _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_POISON, _UFFDIO_REGISTER, _UFFDIO_UNREGISTER,
-    _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, BUS_ADRERR, BUS_MCEERR_AR, F_ADD_SEALS, F_GET_SEALS,
-    MADV_DONTDUMP, MADV_POPULATE_READ, MADV_RANDOM, MADV_WIPEONFORK, PROT_EXEC, PROT_READ,
-    PROT_WRITE, SIGBUS, UFFD_API, uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison,
-    uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_MOVE, _UFFDIO_POISON, _UFFDIO_REGISTER,
+    _UFFDIO_UNREGISTER, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, BUS_ADRERR, BUS_MCEERR_AR,
+    F_ADD_SEALS, F_GET_SEALS, MADV_DONTDUMP, MADV_POPULATE_READ, MADV_RANDOM, MADV_WIPEONFORK,
+    PROT_EXEC, PROT_READ, PROT_WRITE, SIGBUS, UFFD_API, uffdio_api, uffdio_continue, uffdio_copy,
+    uffdio_move, uffdio_poison, uffdio_range, uffdio_register, uffdio_writeprotect,
+    uffdio_zeropage,
 };
 use foliant_linux::sysv::{IPC_SET, IPC_STAT};
 use foliant_linux::{
@@ -278,7 +279,7 @@ impl<'a, 'm> Machine<'a, 'm> {
 
     /// A request of the first process to its descriptor.
     fn request(&mut self, who: usize, call: &Call) -> Answer {
-        let [what, start, len, mode, byte, _] = call.values(&self.bases);
+        let [what, start, len, mode, byte, from] = call.values(&self.bases);
         let (process, fd) = (&mut self.processes[who], &self.userfault);
         let range = uffdio_range { start, len };
         let word = |result: Result<u64, Errno>| result.unwrap_or_else(Errno::word);
@@ -307,6 +308,11 @@ impl<'a, 'm> Machine<'a, 'm> {
                 let mut asked = uffdio_continue { range, mode, mapped: 0 };
                 let done = process.uffdio_continue(fd, &mut asked);
                 return Answer::Filled(word(done.result), asked.mapped as u64);
+            }
+            _UFFDIO_MOVE => {
+                let mut asked = uffdio_move { dst: start, src: from, len, mode, move_: 0 };
+                let done = process.uffdio_move(fd, &mut asked);
+                return Answer::Filled(word(done.result), asked.move_ as u64);
             }
             _UFFDIO_POISON => {
                 let mut asked = uffdio_poison { range, mode, updated: 0 };

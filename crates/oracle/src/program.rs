@@ -69,13 +69,24 @@ static void file(int descriptor, const char *name, unsigned flags, long bytes)
 }
 
 static int faults;
-static void userfault(int what, unsigned long start, unsigned long len, unsigned long mode, int byte)
+#ifndef UFFDIO_POISON
+#define _UFFDIO_POISON 8
+struct uffdio_poison { struct uffdio_range range; __u64 mode; __s64 updated; };
+#define UFFDIO_POISON _IOWR(UFFDIO, _UFFDIO_POISON, struct uffdio_poison)
+#endif
+#ifndef UFFDIO_MOVE
+#define _UFFDIO_MOVE 5
+struct uffdio_move { __u64 dst, src, len, mode; __s64 move; };
+#define UFFDIO_MOVE _IOWR(UFFDIO, _UFFDIO_MOVE, struct uffdio_move)
+#endif
+static void userfault(int what, unsigned long start, unsigned long len, unsigned long mode, int byte, unsigned long from)
 {
 	static unsigned char source[8192] __attribute__((aligned(4096)));
 	struct uffdio_range range = { start, len };
 	struct uffdio_copy copy = { .dst = start, .src = (unsigned long)source, .len = len, .mode = mode };
 	struct uffdio_zeropage zeropage = { .range = range, .mode = mode };
 	struct uffdio_continue present = { .range = range, .mode = mode };
+	struct uffdio_move move = { .dst = start, .src = from, .len = len, .mode = mode };
 	struct uffdio_poison poison = { .range = range, .mode = mode };
 	struct uffdio_register reg = { .range = range, .mode = mode };
 	struct uffdio_writeprotect protect = { .range = range, .mode = mode };
@@ -94,6 +105,10 @@ static void userfault(int what, unsigned long start, unsigned long len, unsigned
 	case _UFFDIO_CONTINUE:
 		say("continue", ioctl(faults, UFFDIO_CONTINUE, &present));
 		printf("\ttold %lld\n", present.mapped);
+		break;
+	case _UFFDIO_MOVE:
+		say("move", ioctl(faults, UFFDIO_MOVE, &move));
+		printf("\ttold %lld\n", move.move);
 		break;
 	case _UFFDIO_POISON:
 		say("poison", ioctl(faults, UFFDIO_POISON, &poison));
@@ -161,8 +176,8 @@ fn made(call: &Call) -> String {
             args[0], args[1]
         ),
         Name::Userfault => format!(
-            "{{ if (!me) userfault({}, (unsigned long)({}), {}, {}, {}); }}\n",
-            args[0], args[1], args[2], args[3], args[4]
+            "{{ if (!me) userfault({}, (unsigned long)({}), {}, {}, {}, (unsigned long)({})); }}\n",
+            args[0], args[1], args[2], args[3], args[4], args[5]
         ),
         Name::Shmctl => format!("control({});\n", args.join(", ")),
         Name::Pread => format!("say_bytes(pread({}, bytes, {}, {}));\n", args[0], args[2], args[3]),

@@ -4,7 +4,7 @@
 //! child is not armed, and its requests would be about its parent's memory: it makes none.
 
 use foliant_linux::raw::general::{
-    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_POISON, _UFFDIO_REGISTER,
+    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_MOVE, _UFFDIO_POISON, _UFFDIO_REGISTER,
     _UFFDIO_UNREGISTER, _UFFDIO_WAKE, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, O_CLOEXEC, UFFD_API,
     UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_SIGBUS, UFFD_USER_MODE_ONLY,
 };
@@ -30,12 +30,13 @@ impl Request {
         Request::of(_UFFDIO_API, vec![UFFD_API.into(), FEATURES, 0], None)
     }
     /// One that was drawn: what, from where on, how many bytes, and how. A copy is of what lies at
-    /// `source`.
-    pub(crate) fn drawn([what, start, len, mode]: [u64; 4], source: u64) -> Request {
+    /// the first of the sources, and pages are moved from the second.
+    pub(crate) fn drawn([what, start, len, mode]: [u64; 4], sources: [u64; 2]) -> Request {
         let what = what as u32;
         let (words, told) = match what {
             _UFFDIO_REGISTER => (vec![start, len, mode, 0], None),
-            _UFFDIO_COPY => (vec![start, source, len, mode, 0], Some(4)),
+            _UFFDIO_COPY => (vec![start, sources[0], len, mode, 0], Some(4)),
+            _UFFDIO_MOVE => (vec![start, sources[1], len, mode, 0], Some(4)),
             _UFFDIO_ZEROPAGE | _UFFDIO_CONTINUE | _UFFDIO_POISON => {
                 (vec![start, len, mode, 0], Some(3))
             }

@@ -12,7 +12,7 @@ use linux_raw_sys::general::{
 };
 use linux_raw_sys::general::{epoll_event, iovec, itimerval, pollfd, statfs, termios, winsize};
 use linux_raw_sys::general::{
-    page_region, pm_scan_arg, uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison,
+    page_region, pm_scan_arg, uffdio_api, uffdio_continue, uffdio_copy, uffdio_move, uffdio_poison,
     uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 use linux_raw_sys::system::new_utsname;
@@ -36,7 +36,7 @@ plain!(
 plain!(stat, statx, statfs, rlimit64, rusage, timespec, __kernel_timespec, timeval, new_utsname);
 plain!([u64; 6], [u64; 9], [u32; 2]);
 plain!(uffdio_api, uffdio_range, uffdio_register, uffdio_copy, uffdio_zeropage);
-plain!(uffdio_continue, uffdio_poison);
+plain!(uffdio_continue, uffdio_move, uffdio_poison);
 plain!(page_region, pm_scan_arg);
 plain!(uffdio_writeprotect);
 plain!(

@@ -118,6 +118,7 @@ fn a_descriptor_answers_once_it_was_asked_what_there_is() {
             | UFFD_FEATURE_MINOR_SHMEM
             | UFFD_FEATURE_MINOR_HUGETLBFS
             | UFFD_FEATURE_POISON
+            | UFFD_FEATURE_MOVE
             | UFFD_FEATURE_WP_ASYNC;
         assert_eq!((asked.features, asked.ioctls), (u64::from(all), 1 << 63 | 3));
         assert_eq!(process.uffdio_api(&mut fd, &mut asked), Err(Errno(EINVAL)), "once");
@@ -131,8 +132,11 @@ fn what_can_be_registered() {
         let fd = ready(process, 0);
         put(process, 0, 8, RW);
         put(process, 12, 4, PROT_READ);
-        let range =
-            1 << _UFFDIO_WAKE | 1 << _UFFDIO_COPY | 1 << _UFFDIO_POISON | 1 << _UFFDIO_ZEROPAGE;
+        let range = 1 << _UFFDIO_WAKE
+            | 1 << _UFFDIO_COPY
+            | 1 << _UFFDIO_POISON
+            | 1 << _UFFDIO_ZEROPAGE
+            | 1 << _UFFDIO_MOVE;
         let with_writes = range | 1 << _UFFDIO_WRITEPROTECT;
         for mode in [0, UFFDIO_REGISTER_MODE_MINOR, 8] {
             assert_eq!(register(process, &fd, pages(0, 4), mode), Err(EINVAL), "{mode}");
@@ -632,6 +636,71 @@ fn poison_is_broken_memory() {
         assert_eq!(process.mlock(at(0), PAGE), Err(Errno::NOMEM));
         assert_eq!(copy(process, &fd, pages(0, 1), 0).0, done(woken(0, 1)));
         assert!(load(process, sim, at(0)).is_ok());
+    });
+}
+
+/// Pages go to where they are missing; the answers are Linux 6.18's.
+#[test]
+fn pages_are_moved_to_where_they_are_missing() {
+    with(|process, sim| {
+        put(process, 0, 8, RW);
+        put(process, 16, 8, RW);
+        let fd = ready(process, 0);
+        register(process, &fd, pages(16, 8), MISSING).unwrap();
+        let go = |process: &mut P<'_, '_>, from, to, count, mode| {
+            let (dst, src, len) = (at(to), at(from), count * PAGE);
+            let mut asked = uffdio_move { dst, src, len, mode, move_: 77 };
+            (process.uffdio_move(&fd, &mut asked), asked.move_)
+        };
+        let refused = |why| (no(why), -i64::from(why));
+        for nth in 0..4 {
+            assert_eq!(store(process, sim, at(nth), nth as u8 + 1), Ok(()));
+        }
+        assert_eq!(go(process, 0, 16, 1, 4), (no(EINVAL), 77));
+        assert_eq!(go(process, 0, 16, 0, 0), (no(EINVAL), 77));
+        assert_eq!(go(process, 40, 16, 1, 0), refused(ENOENT));
+        assert_eq!(go(process, 0, 40, 1, 0), refused(ENOENT));
+        assert_eq!(go(process, 7, 16, 2, 2), refused(EINVAL), "one vma");
+        assert_eq!(go(process, 0, 2, 1, 0), refused(EINVAL), "not armed");
+        let whole = |to, count, mode| {
+            (done(if mode & 1 == 0 { woken(to, count) } else { None }), (count * PAGE) as i64)
+        };
+        assert_eq!(go(process, 0, 16, 1, 0), whole(16, 1, 0));
+        assert_eq!(go(process, 0, 16, 1, 0), refused(EEXIST));
+        assert_eq!(go(process, 0, 17, 1, 0), refused(ENOENT));
+        assert_eq!(go(process, 0, 17, 2, 3), whole(17, 2, 3), "a hole is left out");
+        let some = Answer { result: Err(Errno(EAGAIN)), wakes: woken(20, 2) };
+        assert_eq!(go(process, 2, 20, 3, 0), (some, 2 * PAGE as i64));
+        for (nth, byte) in [(16, 1), (18, 2), (20, 3), (21, 4)] {
+            assert_eq!(load(process, sim, at(nth)), Ok(byte));
+        }
+        assert!(matches!(fault(process, at(17), Access::Read), Fault::Told(_)), "it is missing");
+        // Both are alike, and nobody else has them.
+        assert_eq!(store(process, sim, at(0), 9), Ok(()));
+        assert_eq!(process.mprotect(at(0), PAGE, PROT_READ), Ok(0));
+        assert_eq!(go(process, 0, 22, 1, 0), refused(EINVAL));
+        assert_eq!(process.mprotect(at(0), PAGE, RW), Ok(0));
+        assert_eq!(process.mlock(at(0), PAGE), Ok(0));
+        assert_eq!(go(process, 0, 22, 1, 0), refused(EINVAL));
+        assert_eq!(process.munlock(at(0), PAGE), Ok(0));
+        let child = process.fork().unwrap();
+        assert_eq!(go(process, 0, 22, 1, 0), refused(EBUSY));
+        assert_eq!(store(process, sim, at(0), 8), Ok(()));
+        assert_eq!(go(process, 0, 22, 1, 0), whole(22, 1, 0));
+        child.end().unwrap();
+        assert_eq!(process.madvise(at(1), PAGE, MADV_GUARD_INSTALL), Ok(0));
+        assert_eq!(go(process, 1, 23, 1, 2), refused(EFAULT));
+        // Of files nothing goes, and to another's memory neither.
+        let file = F::memfd(process.manager(), b"f", 0).unwrap();
+        assert_eq!(file.ftruncate(4 * PAGE as i64), Ok(0));
+        show(process, (30, 2), (&file, 0), MAP_SHARED | MAP_FIXED);
+        show(process, (34, 2), (&file, 0), MAP_PRIVATE | MAP_FIXED);
+        for from in [30, 34] {
+            assert_eq!(go(process, from, 23, 1, 2), refused(EINVAL));
+        }
+        let other = ready(process, 0);
+        let mut asked = uffdio_move { dst: at(23), src: at(2), len: PAGE, mode: 2, move_: 77 };
+        assert_eq!(process.uffdio_move(&other, &mut asked), no(EINVAL));
     });
 }
 

@@ -45,9 +45,10 @@ use foliant_linux::{Answer, Change, Errno, Told, Userfaultfd};
 use foliant_units::VaRange;
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOTTY, ESRCH};
 use linux_raw_sys::general::{
-    _UFFDIO_CONTINUE, _UFFDIO_POISON, O_CLOEXEC, O_NONBLOCK, O_RDWR, UFFD_EVENT_PAGEFAULT,
-    UFFD_USER_MODE_ONLY, uffdio_api, uffdio_continue, uffdio_copy, uffdio_poison, uffdio_range,
-    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_MOVE, _UFFDIO_POISON, O_CLOEXEC, O_NONBLOCK, O_RDWR,
+    UFFD_EVENT_PAGEFAULT, UFFD_USER_MODE_ONLY, uffdio_api, uffdio_continue, uffdio_copy,
+    uffdio_move, uffdio_poison, uffdio_range, uffdio_register, uffdio_writeprotect,
+    uffdio_zeropage,
 };
 use linux_raw_sys::ioctl::{
     UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE,
@@ -56,8 +57,9 @@ use linux_raw_sys::ioctl::{
 use queue::{Message, Queue};
 use spin::Mutex;
 
-/// `linux-raw-sys` lacks it; its structure is as long as that of its neighbour.
+/// `linux-raw-sys` lacks them; their structures are as long as those of their neighbours.
 const UFFDIO_POISON: u32 = UFFDIO_CONTINUE - _UFFDIO_CONTINUE + _UFFDIO_POISON;
+const UFFDIO_MOVE: u32 = UFFDIO_COPY - _UFFDIO_COPY + _UFFDIO_MOVE;
 /// Bytes of a message.
 const MESSAGE: usize = 32;
 /// Nanoseconds after which a copy looks again whether its process ends.
@@ -370,6 +372,9 @@ impl Channel for Userfault {
             }),
             UFFDIO_POISON => self.told(at, |memory, fd, asked: &mut uffdio_poison| {
                 self.settled(|| memory.uffdio_poison(fd, asked))
+            }),
+            UFFDIO_MOVE => self.told(at, |memory, fd, asked: &mut uffdio_move| {
+                self.settled(|| memory.uffdio_move(fd, asked))
             }),
             UFFDIO_WRITEPROTECT => self.told(at, |memory, fd, asked: &mut uffdio_writeprotect| {
                 self.settled(|| memory.uffdio_writeprotect(fd, asked))
