@@ -16,8 +16,8 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 
-/// How often a page is looked at that somebody else has in hand, before it counts as pinned.
-const TRIES: u32 = 64;
+/// How often a folio is to be split that somebody has pinned, before it counts as shared.
+const TRIES: u32 = 32;
 /// No contents: of what is not huge.
 const NONE: &[[u8; FRAME_BYTES as usize]] = &[];
 
@@ -78,8 +78,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Has the pages of `from` go to addresses from `to` on, where nothing is, in memory that is
     /// armed: each keeps its frame, with all that is in it, and nothing is left where it was. Both
-    /// are writable memory of the space's own with the same rights. A page that a child or anybody
-    /// else may have too stays, and ends the transfer; a large folio of which a part goes is split.
+    /// are writable memory of the space's own with the same rights. A page that a child may have too
+    /// stays, and ends the transfer; a large folio of which a part goes is split.
     /// One flush covers up to 64 pages, or a folio of 2 MiB that one leaf maps. Others may run
     /// between any two flushes.
     pub fn transfer(
@@ -101,13 +101,20 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     0
                 }
                 NextTransfer::Again => tries,
-                NextTransfer::Taken if tries < TRIES => tries + 1,
-                NextTransfer::Split(frame) if tries < TRIES => {
-                    // Where it is not split somebody has it, or it is another's by now.
-                    let _ = self.split_frame(frame, SplitInto::BASE);
+                NextTransfer::Taken => {
+                    self.stock.machine.relax();
+                    tries
+                }
+                NextTransfer::Split(_) if tries == TRIES => {
+                    return Err(failed(TransferError::Shared(rest.start())));
+                }
+                // Where it is not split somebody has it, or it is another's by now.
+                NextTransfer::Split(frame) => {
+                    if self.split_frame(frame, SplitInto::BASE).is_err() {
+                        self.stock.machine.relax();
+                    }
                     tries + 1
                 }
-                _ => return Err(failed(TransferError::Shared(rest.start()))),
             };
         }
         Ok(())

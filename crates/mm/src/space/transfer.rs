@@ -2,10 +2,10 @@
 //! address, and where it was nothing is.
 //!
 //! ```text
-//!   look     destination empty, source a page of the space's alone? ─▶ frozen, and a word out of use in its place   ┐ up to 64 pages,
-//!   flush    once for all of them                                                                                  │ or a leaf of 2 MiB
-//!   arrive   destination still empty? ─▶ made there (its origin), counted again, mapped                            │
-//!   leave    source ─▶ nothing; or the leaf that it was, where something came to the destination meanwhile         ┘
+//!   take     destination empty, source a page of the space's alone? ─▶ held, a migration entry in its place   ┐ up to 64 pages,
+//!   flush    once for all of them                                                                            │ or a leaf of 2 MiB
+//!   arrive   destination still empty? ─▶ its origin is there now, and its leaf                               │
+//!   leave    source ─▶ nothing; or the leaf that it was, where something came to the destination meanwhile   ┘
 //! ```
 //!
 //! Areas that were moved keep the origins of their pages, and note how far they were moved (rmap).
@@ -14,10 +14,11 @@
 //! space alone has: no other member's tables are to be found by it.
 //!
 //! **Invariants**
-//! - K1. A page goes only while it is frozen (stock::holds::B2): it has one leaf, which the holder
-//!   of the writer has replaced by a word out of use, and no pin. So its origin is read by nobody
-//!   while it changes, and R1 holds: there is no entry but that word, which is neither counted nor
-//!   looked for (the folio cannot be held), and the leaf at the destination comes after the origin.
+//! - K1. A page goes only while it is held (stock::holds), and has one leaf, which is exclusive and
+//!   which the transfer has replaced by a migration entry. So nobody looks for its entries while its
+//!   origin changes, but to count them, and R1 holds when it is let go: the leaf at the destination
+//!   comes after the origin, and the migration entry goes before the hold ends. What is counted is
+//!   one leaf all the time. A pin of the page keeps its frame, and that is not what changes.
 //! - K2. No CPU has a translation at the old address when the page can be reached at the new one: a
 //!   store to the old address is in the page before, or meets a missing page after.
 //! - K3. A page is at one of the two places for every access: a fault of the old address waits
@@ -30,7 +31,8 @@
 //!
 //! **Locking.** The space's writer, from the look to the end of a batch, so no area changes, no
 //! entry is unmapped and no child is made meanwhile. One table at a time, and none while the flush
-//! is waited for. What is out of use then is waited for by faults alone.
+//! is waited for. Folios are held and never waited for under a lock (split, Locking). What is out of
+//! use is waited for by faults alone.
 //!
 //! **Not here**: folios that are to be split first (the face has it done, without the writer);
 //! which handler is told.
@@ -43,7 +45,7 @@ use super::steps::Steps;
 use super::{attrs, split_leaf};
 use crate::flush::{Gather, Used};
 use crate::split::kept;
-use crate::stock::{NoTable, Stock, Supply};
+use crate::stock::{Held, NoTable, NotHeld, Stock, Supply};
 use crate::table::{
     Attrs, Blocked, Entry, Found, Gap, Locked, Missing, Paging, Slot, Slots, Soft, Tables,
 };
@@ -75,7 +77,8 @@ pub enum TransferError {
     Present(Va),
     /// Nothing is at this address.
     Absent(Va),
-    /// The page at this address may be another's too: a child's, or of whoever has it pinned.
+    /// The page at this address may be a child's too, or is a part of a larger folio that somebody
+    /// keeps from being split.
     Shared(Va),
     /// What is at this address is no page: a guard, a marker, or poison.
     NoPage(Va),
@@ -99,7 +102,10 @@ impl fmt::Display for TransferError {
             }
             TransferError::Absent(va) => write!(f, "nothing is at {va}: let holes be skipped"),
             TransferError::Shared(va) => {
-                write!(f, "the page at {va} is shared or pinned: write to it, or try again")
+                write!(
+                    f,
+                    "the page at {va} is shared, or its folio is pinned: write to it, or try again"
+                )
             }
             TransferError::NoPage(va) => write!(f, "no page is at {va}, but a mark of one"),
         }
@@ -129,9 +135,9 @@ pub(crate) enum Next {
     Behind(Bytes),
     /// The folio of this frame is larger than what goes: it is split first.
     Split(Frame),
-    /// Somebody else has the folio of the first page, or a pin of it.
+    /// Somebody else holds the folio of the first page.
     Taken,
-    /// Something was in the way that is gone by now.
+    /// Something was in the way that was waited for, or it is another by now.
     Again,
 }
 
@@ -140,16 +146,17 @@ enum Stop {
     Failed(TransferError),
     Split(Frame),
     Taken,
-    /// A word that somebody else has out of use.
+    /// A word that somebody else has out of use; it was waited for.
     Waits,
+    /// It is something else by now.
+    Changed,
 }
 
 /// What was taken at a place of the source.
-#[derive(Clone, Copy)]
-enum Out {
+enum Out<'t, 'm, M: Machine, P: Paging> {
     Hole,
-    /// A leaf, of a frozen folio.
-    Page(Pa, Attrs),
+    /// A leaf.
+    Page(Held<'t, 'm, M, P>, Pa, Attrs),
     /// A leaf of the shared page of zeros.
     Zeros(Pa, Attrs),
 }
@@ -191,6 +198,7 @@ pub(crate) fn transfer<M: Machine, P: Paging>(
     let (from, target) = (from.intersect(source.range), target.intersect(dest.range));
     let bytes = from.bytes().get().min(target.bytes().get());
     let run = Transfer { stock, space, tables: space.tables(stock), dest, holes };
+    run.part_zeros(from.start());
     let lanes = match run.large_leaf(from.start()) {
         None => run.small_lanes((from.start(), to), bytes),
         Some(leaf) => match run.large_lanes(leaf, (from.start(), to), bytes)? {
@@ -222,6 +230,14 @@ struct Transfer<'t, 'm, M: Machine, P: Paging> {
 }
 
 impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
+    /// Takes a large leaf of zeros apart, if one is there: they go page by page.
+    fn part_zeros(&self, va: Va) {
+        if let Some(leaf) = self.large_leaf(va)
+            && matches!(leaf.entry, Entry::Leaf { attrs, .. } if attrs.has(Attrs::SPECIAL))
+        {
+            split_leaf(self.stock, self.space, &self.tables, leaf.va, leaf.level);
+        }
+    }
     /// The large leaf at an address, if one is there.
     fn large_leaf(&self, va: Va) -> Option<Found> {
         let there = self.tables.walk(va);
@@ -246,8 +262,7 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
     ) -> Result<Result<Lanes, Next>, TransferError> {
         let Entry::Leaf { pa, attrs } = leaf.entry else { unreachable!("a leaf was found") };
         if attrs.has(Attrs::SPECIAL) {
-            split_leaf(self.stock, self.space, &self.tables, leaf.va, leaf.level);
-            return Ok(Err(Next::Again));
+            return Ok(Err(Next::Again)); // it came just now
         }
         if !attrs.has(Attrs::EXCLUSIVE) {
             return Err(TransferError::Shared(from));
@@ -261,7 +276,10 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
                 Ok(Ok(Lanes { from, to, level: leaf.level, places: 1 }))
             }
             Entry::None | Entry::Table(_) => Ok(Err(Next::Split(pa.frame()))),
-            Entry::Soft(soft) if soft.is_waited_for() => Ok(Err(Next::Again)),
+            Entry::Soft(soft) if soft.is_waited_for() => {
+                self.wait(self.tables.lock(to, there.level));
+                Ok(Err(Next::Again))
+            }
             Entry::Leaf { .. } | Entry::Soft(_) => Err(TransferError::Present(to)),
         }
     }
@@ -273,14 +291,14 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
             Ok(places) => Lanes { places: places.min(gather.left()), ..lanes },
             Err(next) => return Ok(next),
         };
-        let mut outs = [Out::Hole; BATCH];
+        let mut outs = [const { Out::Hole }; BATCH];
         let (taken, stop) = self.take(lanes, &mut gather, &mut outs);
         if taken == 0 {
             return match stop {
                 Some(Stop::Failed(why)) => Err(why),
                 Some(Stop::Split(frame)) => Ok(Next::Split(frame)),
                 Some(Stop::Taken) => Ok(Next::Taken),
-                Some(Stop::Waits) | None => Ok(Next::Again),
+                Some(Stop::Waits | Stop::Changed) | None => Ok(Next::Again),
             };
         }
         gather.cover_others(); // split::T7
@@ -288,9 +306,9 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         gather.flush(); // K2
         let outs = &outs[..taken];
         let arrived = self.arrive(lanes, outs);
-        self.leave(lanes, outs, arrived);
+        self.leave(lanes, outs, arrived); // what is held is let go behind it
         match arrived {
-            0 => Ok(Next::Again), // what came to the first destination is there still, or not
+            0 => Err(TransferError::Present(lanes.to)),
             _ => Ok(Next::Behind(Bytes::new(arrived as u64 * lanes.level.span().get()))),
         }
     }
@@ -336,7 +354,7 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         &self,
         lanes: Lanes,
         gather: &mut Gather<'_, 'm, M, P>,
-        outs: &mut [Out; BATCH],
+        outs: &mut [Out<'t, 'm, M, P>; BATCH],
     ) -> (usize, Option<Stop>) {
         let locked = match self.tables.lock(lanes.from, lanes.level) {
             Ok(locked) => locked,
@@ -346,7 +364,11 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
             Err(Missing { what: Gap::None, .. }) => {
                 return (0, Some(Stop::Failed(TransferError::Absent(lanes.from))));
             }
-            Err(_) => return (0, Some(Stop::Waits)),
+            Err(Missing { what: Gap::Soft, level }) => {
+                self.wait(self.tables.lock(lanes.from, level));
+                return (0, Some(Stop::Waits));
+            }
+            Err(_) => return (0, Some(Stop::Changed)),
         };
         for (nth, slot) in lanes.slots(lanes.from).iter().enumerate() {
             match self.take_one(&locked, slot, gather) {
@@ -365,7 +387,7 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         locked: &Locked<'m, M, P>,
         slot: Slot,
         gather: &mut Gather<'_, 'm, M, P>,
-    ) -> Result<Out, Stop> {
+    ) -> Result<Out<'t, 'm, M, P>, Stop> {
         let (va, level) = (locked.va_of(slot), locked.level());
         let order = level.order().expect("a leaf's level");
         let (pa, seen) = match locked.entry(slot) {
@@ -374,54 +396,55 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
             Entry::Leaf { pa, attrs } => (pa, attrs),
             Entry::Soft(soft) if soft.is_waited_for() => return Err(Stop::Waits),
             Entry::Soft(_) => return Err(Stop::Failed(TransferError::NoPage(va))),
-            Entry::Table(_) => return Err(Stop::Waits), // it was a leaf a moment ago
+            Entry::Table(_) => return Err(Stop::Changed), // it was a leaf a moment ago
         };
-        let is_zeros = seen.has(Attrs::SPECIAL);
-        if !is_zeros {
-            if !seen.has(Attrs::EXCLUSIVE) {
+        let held = match seen.has(Attrs::SPECIAL) {
+            true => None,
+            false if !seen.has(Attrs::EXCLUSIVE) => {
                 return Err(Stop::Failed(TransferError::Shared(va)));
             }
-            if self.stock.identity_of(self.stock.folio_of(pa.frame()).0).order() > order {
-                return Err(Stop::Split(pa.frame()));
-            }
-            if !self.stock.freeze_mapped(pa.frame(), order) {
-                return Err(Stop::Taken);
-            }
-        }
+            false => Some(match self.stock.hold(pa.frame()) {
+                Ok(held) if held.order() > order => return Err(Stop::Split(pa.frame())),
+                Ok(held) => held,
+                Err(NotHeld::Broken) => return Err(Stop::Failed(TransferError::NoPage(va))),
+                Err(_) => return Err(Stop::Taken),
+            }),
+        };
         let accessed = self.stock.machine.rules().accessed;
         let kept_of = |word| match P::decode(word, level, slot) {
             Entry::Leaf { attrs, .. } => kept(attrs, accessed),
             _ => unreachable!("a leaf changes under its table's lock alone"),
         };
-        let out = |word| match is_zeros {
-            true => Soft::breaking(pa, kept_of(word)).word(),
-            false => Soft::migration(pa, kept_of(word)).word(),
+        let out = |word| match held {
+            None => Soft::breaking(pa, kept_of(word)).word(),
+            Some(_) => Soft::migration(pa, kept_of(word)).word(),
         };
         let attrs = kept_of(locked.update(slot, out));
         let range = VaRange::sized(va, level.span()).expect("a page of the space");
         gather.note(range, level, Used::of(attrs));
-        Ok(if is_zeros { Out::Zeros(pa, attrs) } else { Out::Page(pa, attrs) })
+        Ok(match held {
+            None => Out::Zeros(pa, attrs),
+            Some(held) => Out::Page(held, pa, attrs),
+        })
     }
 
     /// Maps what was taken at the destination, up to a place where something is by now. Says how
     /// many places are done.
-    fn arrive(&self, lanes: Lanes, outs: &[Out]) -> usize {
+    fn arrive(&self, lanes: Lanes, outs: &[Out<'t, 'm, M, P>]) -> usize {
         let locked = self.tables.lock(lanes.to, lanes.level);
         let locked = locked.expect("supplied, and kept by the writer");
-        let (first, order) = (lanes.to, lanes.level.order().expect("a leaf's level"));
-        let slots = lanes.slots(first);
-        for (nth, (slot, out)) in slots.iter().zip(outs).enumerate() {
+        for (nth, (slot, out)) in lanes.slots(lanes.to).iter().zip(outs).enumerate() {
             if locked.get(slot) != 0 {
                 return nth;
             }
-            let word = match *out {
+            let word = match out {
                 Out::Hole => continue,
-                Out::Zeros(pa, attrs) => P::leaf(pa, lanes.level, attrs.without(Attrs::UFFD_WP)),
-                Out::Page(pa, attrs) => {
+                Out::Zeros(pa, attrs) => P::leaf(*pa, lanes.level, attrs.without(Attrs::UFFD_WP)),
+                Out::Page(held, pa, attrs) => {
                     let member = &self.space.member;
                     let origin = member.origin(locked.va_of(slot), self.dest.own_offset());
-                    self.stock.thaw((pa.frame(), order), Some(origin)); // K1
-                    P::leaf(pa, lanes.level, self.arrived(attrs))
+                    self.stock.set_origin(held.head(), origin); // K1
+                    P::leaf(*pa, lanes.level, self.arrived(*attrs))
                 }
             };
             locked.set(slot, word);
@@ -434,25 +457,16 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         opened::<P>(attrs(self.dest.flags) | own, self.dest.flags)
     }
     /// Empties the source as far as it has arrived, and gives the rest its leaves back.
-    fn leave(&self, lanes: Lanes, outs: &[Out], arrived: usize) {
-        let order = lanes.level.order().expect("a leaf's level");
+    fn leave(&self, lanes: Lanes, outs: &[Out<'t, 'm, M, P>], arrived: usize) {
         let locked = self.tables.lock(lanes.from, lanes.level);
         let Ok(locked) = locked else { return }; // there were holes alone
         for (nth, (slot, out)) in lanes.slots(lanes.from).iter().zip(outs).enumerate() {
             match *out {
                 Out::Hole => {}
                 Out::Page(..) | Out::Zeros(..) if nth < arrived => locked.set(slot, 0),
-                Out::Zeros(pa, attrs) => locked.set(slot, P::leaf(pa, lanes.level, attrs)),
-                Out::Page(pa, attrs) => {
-                    self.stock.thaw((pa.frame(), order), None);
+                Out::Page(_, pa, attrs) | Out::Zeros(pa, attrs) => {
                     locked.set(slot, P::leaf(pa, lanes.level, attrs));
                 }
-            }
-        }
-        drop(locked);
-        for out in outs {
-            if let Out::Page(pa, _) = out {
-                self.stock.unlock(pa.frame());
             }
         }
     }

@@ -11,12 +11,11 @@
 //!   pinned.
 //! - B2. A freeze succeeds only where the holder's pin is the only one and every entry is one that
 //!   the holder has taken out of use. From then on `get_unless_zero` finds nothing, until its
-//!   frames are other folios. A folio that a collapse or a transfer freezes (`freeze_mapped`) has
-//!   no holder before: it is frozen only where nobody pins it and its one leaf is an exclusive one,
-//!   which the caller has seen in a table that it has locked, in a space whose writer it has. A
-//!   transfer takes the leaf out of use under that lock. Of what a collapse freezes no CPU changes
-//!   what the entry maps before the page is a part of the larger folio, so it stays in use: the
-//!   memory stays where it is.
+//!   frames are other folios. A page that a collapse freezes (`freeze_pages`) has no holder before:
+//!   it is frozen only where nobody pins it and its one entry is an exclusive one, which the
+//!   collapse has seen in a table that it has locked, in a space whose writer it has. No CPU
+//!   changes what that entry maps before the page is a part of the larger folio, so it stays in
+//!   use: the memory stays where it is.
 //! - B3. Neither kind nor order of a folio changes except by its holder, while it is frozen. Nor is
 //!   it marked as broken while it is held: the CPU that marks it waits for the holder, and so the
 //!   holder waits for no reference to go.
@@ -37,8 +36,8 @@
 //! | broken for good | 0 | 0 | no | yes | nobody | nothing |
 //!
 //! Counts go up by compare-and-exchange, from kept, held or broken only. Out of frozen they come by
-//! a plain store of the CPU that froze the folio: in `Stock::publish`, and in `Stock::thaw`, where
-//! a transfer is over or `freeze_pages` gives pages up. They reach 0 and 0 in `Stock::count_down`, and by a freeze. The mark is made in
+//! a plain store of the CPU that froze the folio: in `Stock::publish`, and where `freeze_pages`
+//! gives pages up. They reach 0 and 0 in `Stock::count_down`, and by a freeze. The mark is made in
 //! kept, by a compare-and-exchange of word 0, while its maker has a pin. Plain stores of word 0 are
 //! for the CPU that dropped the last reference, and for the one that froze the folio.
 //!
@@ -166,43 +165,31 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn freeze_pages(&self, first: Frame, order: Order) -> bool {
         let all = order.pages().get();
         let page = |nth| first.add(Pages::new(nth));
-        let freezes = |nth: &u64| self.freeze_mapped(page(*nth), Order::BASE);
-        let frozen = (0..all).take_while(freezes).count() as u64;
+        let frozen = (0..all).take_while(|nth| self.freeze_page(page(*nth))).count() as u64;
         if frozen < all {
             for nth in 0..frozen {
-                self.thaw((page(nth), Order::BASE), None);
-                self.unlock(page(nth));
+                self.set_references(page(nth), References::of_entries(1).word());
+                self.unflag(page(nth), Flag::Locked);
             }
         }
         frozen == all
     }
-    /// Freezes a folio of this order that one leaf maps, whole, and that nobody pins, and locks it,
-    /// so that nobody marks it (B3); else leaves it as it is. The caller has found the leaf (B2).
-    pub(crate) fn freeze_mapped(&self, head: Frame, order: Order) -> bool {
-        let all = References::of_entries(order.pages().get()).word();
-        let old = self.identity(head);
-        let is_it = (old.kind(), old.order()) == (Kind::Anon, order);
-        if !is_it || old.has(Flag::Poisoned) || old.has(Flag::Locked) {
+    /// Freezes a base page with one entry and no pin, and locks it, so that nobody marks it (B3).
+    fn freeze_page(&self, page: Frame) -> bool {
+        let one = References::of_entries(1).word();
+        let old = self.identity(page);
+        let is_page = (old.kind(), old.order()) == (Kind::Anon, Order::BASE);
+        if !is_page || old.has(Flag::Poisoned) || old.has(Flag::Locked) {
             return false;
         }
-        if !self.replace_identity(head, old, old.with(Flag::Locked)) {
+        if !self.replace_identity(page, old, old.with(Flag::Locked)) {
             return false;
         }
-        let frozen = self.replace_references(head, all, References::NONE.word()).is_ok();
+        let frozen = self.replace_references(page, one, References::NONE.word()).is_ok();
         if !frozen {
-            self.unlock(head);
+            self.unflag(page, Flag::Locked);
         }
         frozen
-    }
-    /// Gives a folio that [`freeze_mapped`](Stock::freeze_mapped) froze the count of its one leaf
-    /// again, made elsewhere if so. The caller makes the leaf next, and unlocks it then.
-    pub(crate) fn thaw(&self, (head, order): (Frame, Order), made: Option<Origin>) {
-        made.into_iter().for_each(|origin| self.set_origin(head, origin));
-        self.set_references(head, References::of_entries(order.pages().get()).word());
-    }
-    /// Lets go of a folio that was frozen without a token.
-    pub(crate) fn unlock(&self, head: Frame) {
-        self.unflag(head, Flag::Locked);
     }
     /// Makes one folio of `order`, made at `origin`, of frozen pages, all of which are mapped.
     pub(crate) fn fuse(&self, (first, order): (Frame, Order), origin: Origin) {
