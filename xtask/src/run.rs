@@ -52,6 +52,12 @@ fn built() -> Result<PathBuf, String> {
     };
     BUILT.get_or_init(build).clone()
 }
+/// Runs an example, which the tests have built beside this program: a run by its name alone would
+/// build what it uses once more, with other features.
+pub(crate) fn example(name: &str) -> Result<(), String> {
+    let this = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+    run("example", &mut Command::new(this.with_file_name("examples").join(name))).map(drop)
+}
 
 fn run(what: &str, command: &mut Command) -> Result<Vec<u8>, String> {
     let words = words(command);

@@ -1,12 +1,12 @@
 //! The lanes of tests.
 
-use crate::run::{cargo, root};
+use crate::run::{cargo, example, root};
 use crate::{boot, c, compare, explore, fuzz, linux, outside, sim, tidy};
 use foliant_history::Style;
 use std::fs;
 
 /// How long each fuzzer runs.
-const FUZZ_SECONDS: u64 = 40;
+const FUZZ_SECONDS: u64 = 20;
 
 /// Memory calls that are carried out by the host's Linux too.
 const BESIDE_LINUX: u64 = 100_000;
@@ -65,8 +65,5 @@ fn examples() -> Result<(), String> {
         .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
         .collect();
     names.sort();
-    names.iter().try_for_each(|name| {
-        let run = ["run", "--package", "foliant-examples", "--example", name];
-        cargo("example", &run, &[])
-    })
+    names.iter().try_for_each(|name| example(name))
 }

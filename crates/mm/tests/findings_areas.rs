@@ -1,7 +1,7 @@
 //! What outsiders proved of areas, their limits and what a space is charged for; docs/findings.md
 //! tells of each.
 
-use crate::common::beside::Beside;
+use crate::common::beside::{Beside, some_steps};
 use crate::common::*;
 use foliant::fault::{Orders, Refusal};
 use foliant::manager::{Setup, SpaceError};
@@ -493,25 +493,20 @@ fn a_fork_fits_its_limit_while_the_leaf_that_it_met_is_split() {
         assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(order(9)));
         let split = || _ = mm.split(id, Va::new(BASE), SplitInto::BASE);
         let mut child = None;
-        let ran = machine.before_step(step, split, || child = Some(mm.fork(id))).is_some();
+        machine.before_step(step, split, || child = Some(mm.fork(id)));
         let child = child.expect("it was tried");
         let all = |id| mm.pages(id).unwrap().get() + mm.records(id).unwrap().get();
         let need = child.map(all);
         let ended: Vec<SpaceId> = [Some(id), child.ok()].into_iter().flatten().collect();
         finish(&machine.sim, &mm, &ended);
-        (need, ran)
+        (need, machine.worked())
     };
-    let need = fork(None, u64::MAX).0.unwrap();
-    let mut steps = 1;
-    loop {
-        let (got, ran) = fork(Some(need), steps);
-        assert_eq!(got, Ok(need), "step {steps}");
-        if !ran {
-            break;
-        }
-        steps += 1;
-    }
+    let (need, steps) = fork(None, u64::MAX);
+    let need = need.unwrap();
     assert!(steps > 20, "{steps}");
+    for step in some_steps(steps) {
+        assert_eq!(fork(Some(need), step).0, Ok(need), "step {step}");
+    }
 }
 
 /// A leaf's table in deposit, the pages of both and a child's share of the tree's record are
@@ -747,7 +742,7 @@ fn a_gap_that_fits_is_found_behind_one_that_is_too_low() {
 #[test]
 fn finding_ai_a_store_beside_the_change_writes_to_its_own_part_alone() {
     let (whole, half) = (range(BASE, 2 * MB), range(BASE, MB));
-    for step in 1.. {
+    let meet = |step| {
         let machine = Beside::new(sim(2, 64));
         let mm = machine.manager(only(9));
         mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
@@ -758,13 +753,13 @@ fn finding_ai_a_store_beside_the_change_writes_to_its_own_part_alone() {
         mm.protect(id, whole, Flags::READ).unwrap();
         let write = || _ = mm.fault(id, Va::new(BASE), Access::Write);
         let change = || mm.protect(id, half, Flags::READ_WRITE).unwrap();
-        let ran = machine.before_step(step, write, change).is_some();
+        machine.before_step(step, write, change);
         mm.audit(&[id]).unwrap();
         assert!(machine.sim.user_store(half.end(), 8, 2).is_err(), "step {step}");
         finish(&machine.sim, &mm, &[id]);
-        if !ran {
-            assert!(step > 20, "{step} steps");
-            break;
-        }
-    }
+        machine.worked()
+    };
+    let steps = meet(u64::MAX);
+    assert!(steps > 20, "{steps}");
+    some_steps(steps).for_each(|step| _ = meet(step));
 }

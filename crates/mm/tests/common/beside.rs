@@ -44,6 +44,8 @@ pub struct Beside {
     behind: bool,
     yields: AtomicU64,
     steps: AtomicU64,
+    /// Those of the last work.
+    worked: AtomicU64,
 }
 
 impl Beside {
@@ -61,6 +63,7 @@ impl Beside {
             behind: false,
             yields: AtomicU64::new(0),
             steps: AtomicU64::new(0),
+            worked: AtomicU64::new(0),
         }
     }
 
@@ -89,7 +92,9 @@ impl Beside {
         *self.part.lock().unwrap() = Some(part);
         self.spins.store(0, SeqCst);
         self.left.store(nth, SeqCst);
+        let begun = self.steps();
         let done = catch_unwind(AssertUnwindSafe(work));
+        self.worked.store(self.steps() - begun, SeqCst);
         self.left.store(0, SeqCst);
         let unused = self.part.lock().unwrap().take();
         let thread = self.thread.lock().unwrap().take();
@@ -106,6 +111,10 @@ impl Beside {
     /// Steps of CPU 0 so far.
     pub fn steps(&self) -> u64 {
         self.steps.load(SeqCst)
+    }
+    /// How many the last work had, done [before a step](Beside::before_step) of it or of none.
+    pub fn worked(&self) -> u64 {
+        self.worked.load(SeqCst)
     }
     /// How often long work let others run.
     pub fn yields(&self) -> u64 {
@@ -145,6 +154,13 @@ impl Beside {
             self.sim.relax();
         }
     }
+}
+
+/// Steps of so many before which another part begins, where most are alike: each of the first and
+/// of the last ones, and every seventh between.
+pub fn some_steps(all: u64) -> impl Iterator<Item = u64> {
+    const ENDS: u64 = 100;
+    (1..=all).filter(move |step| *step <= ENDS || *step + ENDS > all || step.is_multiple_of(7))
 }
 
 /// Ends a wait that has no end. Once: what unwinds may wait as well, and a panic in it would end
