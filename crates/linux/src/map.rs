@@ -126,6 +126,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             new.flags = new.flags.at_most(file.rights());
         }
         self.may_lock(new.marks, bytes)?;
+        if is_huge {
+            new.marks = new.marks.without(Marks::LOCKED.with(Marks::ON_FAULT)); // they stay anyway
+        }
         if self.switches.refuse(new.flags, new.flags) {
             return Err(Errno(errno::EACCES));
         }

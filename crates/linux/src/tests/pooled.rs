@@ -142,6 +142,12 @@ fn a_file_of_huge_pages_is_cut_at_huge_pages_alone() {
         assert!(p.vma(at(8)).is_some_and(|vma| vma.flags.has(Flags::NOHUGEPAGE)), "it is kept");
         assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_HUGEPAGE), INVAL);
         assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_NOHUGEPAGE), Ok(0), "what is so already");
+        assert_eq!(p.mlockall(MCL_FUTURE | MCL_ONFAULT), Ok(0));
+        let flags = COPIED | MAP_ANONYMOUS | MAP_HUGETLB | MAP_NORESERVE;
+        assert_eq!(p.mmap(at(9), HUGE, RW, flags, None, 0), Ok(at(9)));
+        let is_locked = p.vma(at(9)).is_some_and(|vma| vma.tag.marks.has(Marks::LOCKED));
+        assert!(!is_locked, "huge pages are never locked");
+        assert_eq!([p.munlockall(), p.munmap(at(9), HUGE)], [Ok(0); 2]);
         let acces = Err(Errno(linux_raw_sys::errno::EACCES));
         assert_eq!(p.madvise(at(8) + PAGE, PAGE, MADV_REMOVE), acces, "private, and of a file");
         assert_eq!(file.ftruncate(huge), Ok(0));
