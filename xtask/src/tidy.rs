@@ -41,7 +41,7 @@ const RELAXING: &[&str] = &[
 ];
 
 /// What a manager can be asked for, and no scene of the explorer asks for, with the reason.
-const UNEXPLORED: [(&str, &str); 15] = [
+const UNEXPLORED: [(&str, &str); 16] = [
     ("new", "nobody else knows the manager yet"),
     ("describe_all", "before anybody else knows it"),
     ("machine", "what it was made of"),
@@ -51,6 +51,7 @@ const UNEXPLORED: [(&str, &str); 15] = [
     ("spaces", "nobody is at work, as for `audit`"),
     ("objects", "nobody is at work, as for `audit`"),
     ("frame", "where a page is that is kept"),
+    ("is_promised", "of a page that is kept"),
     ("read", "bytes of a page that is kept"),
     ("write", "bytes of a page that is kept"),
     ("is_shared_writable", "its caller keeps mappings of the object from beginning meanwhile"),

@@ -329,8 +329,8 @@ operations! {
     ChildObject,
     /// Pages of an object are dropped.
     PunchObject,
-    /// Pages of an object are brought.
-    PopulateObject,
+    /// Pages of an object are promised.
+    PromiseObject,
     /// A handler fills a page that an object has not.
     FillObject,
     /// Writes to pages of an object are told, and then not any more.
@@ -405,7 +405,7 @@ impl Operation {
                 | Op::StorePrivate
                 | Op::ChildObject
                 | Op::PunchObject
-                | Op::PopulateObject
+                | Op::PromiseObject
                 | Op::FillObject
                 | Op::WatchObject
                 | Op::LetIn
@@ -895,7 +895,7 @@ impl<P: Paging> Scene<P> {
                 any(mm.reserve_object(self.pooled(), Pages::new(0), Pages::new(512)));
             }
             Op::PopulatePooled => {
-                any(mm.populate_object(self.pooled(), Pages::new(0), Pages::new(512)));
+                any(mm.promise_object(self.pooled(), Pages::new(0), Pages::new(512)));
             }
             Op::WriteObject => fault(of(ground::Place::Shared, 0), Access::Write),
             Op::WriteObjectEmpty => fault(of(ground::Place::Shared, 100), Access::Write),
@@ -919,8 +919,11 @@ impl<P: Paging> Scene<P> {
                 }
             }
             Op::PunchObject => any(mm.punch_object(self.object(), Pages::new(0), Pages::new(64))),
-            Op::PopulateObject => {
-                any(mm.populate_object(self.object(), Pages::new(90), Pages::new(106)));
+            Op::PromiseObject => {
+                any(mm.promise_object(self.object(), Pages::new(90), Pages::new(106)));
+                engine::border();
+                let page = mm.object_page(self.object(), Pages::new(90), Access::Read);
+                any(page.map(|page| page.is_some_and(|page| page.is_promised())));
             }
             Op::FillObject => {
                 let part = range(of(ground::Place::Shared, 100).get(), 4 * PAGE);

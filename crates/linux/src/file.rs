@@ -16,8 +16,7 @@
 //! **Locking.** Calls that change a file's length or seals, or write its bytes, are made one after
 //! the other, as under the lock of Linux's inode. All others may run beside them.
 //!
-//! **Not here**: descriptors and their rights; bytes (`bytes`) and seals (`fcntl`) of files; memory
-//! that is promised to a file.
+//! **Not here**: descriptors and their rights; bytes (`bytes`) and seals (`fcntl`) of files.
 
 use crate::errno::Errno;
 use crate::fcntl::{ANY_WRITE, Seals};
@@ -308,8 +307,7 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         self.0.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Makes a file longer, or drops what lies in a range. Nothing is promised to one of small
-    /// pages, which come as they are touched; huge pages come now.
+    /// Has a file have the pages of a range, which makes it longer, or drops what lies there.
     pub fn fallocate(&self, mode: u32, offset: i64, bytes: i64) -> Result<u64, Errno> {
         let number = |value: i64| u64::try_from(value).map_err(|_| Errno::INVAL);
         let (offset, bytes) = (number(offset)?, number(bytes)?);
@@ -326,23 +324,21 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
             0 | FALLOC_FL_KEEP_SIZE if end > self.bytes() && self.has_seal(F_SEAL_GROW) => {
                 return Err(Errno::PERM);
             }
-            0 | FALLOC_FL_KEEP_SIZE if self.0.page > PAGE => self.bring(offset, end, mode)?,
-            0 if end > self.bytes() => self.resize(end)?,
-            0 | FALLOC_FL_KEEP_SIZE => {}
+            0 | FALLOC_FL_KEEP_SIZE => self.bring(offset, end, mode)?,
             _ => return Err(Errno::OPNOTSUPP),
         }
         Ok(0)
     }
-    /// Brings the huge pages that a range touches. Beyond the length none stays unless the file
-    /// becomes longer by it (M2).
+    /// Brings the pages that a range touches. Beyond the length none stays unless the file becomes
+    /// longer by it (M2).
     fn bring(&self, start: u64, end: u64, mode: u32) -> Result<(), Errno> {
         let (page, length) = (self.0.page, self.bytes());
-        let end = end.checked_next_multiple_of(page).filter(|end| *end <= LENGTH_MAX);
+        let end = end.checked_next_multiple_of(self.cut()).filter(|end| *end <= LENGTH_MAX);
         let end = end.ok_or(Errno(errno::EFBIG))?;
         let end = if mode == 0 { end } else { end.min(length) };
         self.make_room(end.max(length))?;
-        let (from, to) = (Pages::new(start / page * (page / PAGE)), Pages::new(end / PAGE));
-        match self.0.mm.populate_object(self.object(), from, to) {
+        let from = Pages::new(start / page * (page / PAGE));
+        match self.0.mm.promise_object(self.object(), from, Pages::new(end.div_ceil(PAGE))) {
             Ok(()) => self.set_bytes(end.max(length)),
             Err(why) => {
                 self.make_room(length)?;
@@ -376,6 +372,11 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         access: Access,
     ) -> Result<Option<ObjectPage<'a, 'm, M, P>>, NoPage> {
         self.0.mm.object_page(self.object(), Pages::new(page), access)
+    }
+    /// Whether it shows the page with this number: it has it, and somebody has touched it.
+    pub(crate) fn shows(&self, page: u64) -> bool {
+        let page = self.page(page, Access::Read);
+        page.is_ok_and(|page| page.is_some_and(|page| !page.is_promised()))
     }
     /// Whether it has the page with this number.
     pub(crate) fn has(&self, page: u64) -> bool {

@@ -41,7 +41,7 @@
 //! | `fallocate` of a file of huge pages | to whole pages; what it brings beyond the end stays only where the file becomes longer |
 //! | `mmap` of a file of huge pages beyond its end, read only | reserves nothing there |
 //! | `pread` of a file of huge pages | EINVAL |
-//! | `fallocate` | promises no memory: pages come as they are touched |
+//! | `fallocate` without memory for all | ENOSPC before any page comes; beyond the length of a file none stays |
 //! | `madvise` `MADV_COLLAPSE` of 2 MiB of a file | EINVAL |
 //! | `mmap` with `MAP_DROPPABLE` | as private memory, dropped by `MADV_PAGEOUT` alone |
 //! | `mmap` that only executes | may be read, as on a processor without protection keys |

@@ -57,7 +57,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     fn tell_vma(&self, vma: &Vma, start: u64, end: u64, mut tell: impl FnMut(u8)) {
         let absent = |at: u64| match self.view(vma) {
             None => 0,
-            Some(view) => u8::from(view.file.has(view.offset(at) / PAGE)),
+            Some(view) => u8::from(view.file.shows(view.offset(at) / PAGE)),
         };
         let mut at = start;
         self.mm.with_leaves(self.space, range(start, end), |leaves| {

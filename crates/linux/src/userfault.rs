@@ -18,9 +18,10 @@
 //!   does where the handler is not told of these (`changes`).
 //! - D3. Who may go on is told behind what they wait for.
 //!
-//! **Not here**: pages that are moved (`transfer`); whether the caller is privileged; that faults of the kernel's own are not told to
-//! a descriptor for user mode only. Faults of pages that are there (`MINOR`) are of files alone,
-//! also of huge pages, where Linux takes any vma of a pool and never tells of one without a file.
+//! **Not here**: pages that are moved (`transfer`); whether the caller is privileged; that faults
+//! of the kernel's own are not told to a descriptor for user mode only. Faults of pages that are
+//! there (`MINOR`) are of files alone, also of huge pages, where Linux takes any vma of a pool and
+//! never tells of one without a file.
 
 use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, range};
@@ -392,8 +393,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         }
         Ok(())
     }
-    /// Gives a vma a family that is to be filled, as Linux does before it looks any further. To it a
-    /// mapping that can never be written is not shared here: a fork copies what is mapped there.
+    /// Gives a vma a family that is to be filled, as Linux does before it looks any further. To it
+    /// a mapping that can never be written is not shared here: a fork copies what is mapped there.
     pub(crate) fn adopt_filled(&mut self, vma: &Vma) -> Result<(), Errno> {
         match vma.is_shared() {
             false if vma.is_huge() => Ok(()), // it never becomes one with a neighbour

@@ -262,23 +262,41 @@ fn pages_of_an_object_are_brought_before_anybody_touches_them() {
     let (of, a) = (of.unwrap(), mm.create(None).unwrap());
     map(&mm, a, (0, 64), (of, 0), SHARED);
     poke(&sim, &mm, of, 5, 7);
-    mm.populate_object(of, pages(3), pages(9)).unwrap();
+    let is_promised = |page| {
+        let there = mm.object_page(of, pages(page), Access::Read).unwrap();
+        there.map(|page| page.is_promised())
+    };
+    mm.promise_object(of, pages(3), pages(9)).unwrap();
     let there = mm.object_pages(of).unwrap().get();
     assert!((8..=12).contains(&there), "16 KiB from page 0, 4 and 8 on: {there}");
     assert_eq!([3, 5, 8].map(|page| peek(&sim, &mm, of, page)), [Some(0), Some(7), Some(0)]);
     assert_eq!(mm.pages(a), Some(pages(0)), "nobody has any mapped");
+    assert_eq!([3, 5, 8].map(is_promised), [true, false, true].map(Some));
     run(&sim, &mm, 0, a, || assert_eq!(load(&sim, &mm, a, at(5)), 7));
-    mm.populate_object(of, pages(3), pages(9)).unwrap();
+    assert_eq!(mm.pages(a), Some(pages(4)), "its own folio alone comes");
+    assert_eq!([3, 5, 8].map(is_promised), [true, false, true].map(Some));
+    run(&sim, &mm, 0, a, || assert_eq!(load(&sim, &mm, a, at(9)), 0));
+    assert_eq!([3, 8, 11].map(is_promised), [true, false, false].map(Some), "a folio as a whole");
+    mm.promise_object(of, pages(3), pages(9)).unwrap();
     assert_eq!(mm.object_pages(of).unwrap().get(), there, "they are there");
+    assert_eq!(is_promised(3), Some(false), "a second time counts as a touch");
+    poke(&sim, &mm, of, 12, 1);
+    mm.promise_object(of, pages(16), pages(17)).unwrap();
+    poke(&sim, &mm, of, 16, 1);
+    assert_eq!(is_promised(16), Some(false), "the kernel touches too");
     // As far as there is room, and as far as the limit goes: what came stays.
-    mm.populate_object(of, pages(62), pages(1 << 40)).unwrap();
+    mm.promise_object(of, pages(62), pages(1 << 40)).unwrap();
     assert!(peek(&sim, &mm, of, 63).is_some());
-    let full = mm.populate_object(of, pages(0), pages(64)).unwrap_err();
+    let full = mm.promise_object(of, pages(0), pages(64)).unwrap_err();
     assert_eq!(full, RangeError::OverLimit(pages(40)));
     assert!(mm.object_pages(of).unwrap().get() > 30);
+    let all = mm.create_object(&ObjectRequest { pages: pages(1 << 30), ..Default::default() });
+    let free = mm.memory().free;
+    let short = mm.promise_object(all.unwrap(), pages(0), pages(free.get() + 1)).unwrap_err();
+    assert_eq!((short, mm.memory().free), (RangeError::NoMemory, free), "all or none");
     assert_eq!(mm.reserve_object(of, pages(0), pages(64)), Ok(()), "small pages need none");
     mm.end_object(of).unwrap();
-    let none = mm.populate_object(of, pages(0), pages(1)).unwrap_err();
+    let none = mm.promise_object(of, pages(0), pages(1)).unwrap_err();
     assert_eq!(none, RangeError::NoObject);
     let none = mm.reserve_object(of, pages(0), pages(1)).unwrap_err();
     assert_eq!(none, MapError::Range(RangeError::NoObject));
@@ -630,17 +648,17 @@ fn a_pool_counts_pages_of_objects_as_linux_does() {
     mm.resize_object(of, huge(8)).unwrap();
     mm.reserve_object(of, huge(1), huge(4)).unwrap();
     shown("reserve 1..4", (8, 8, 3, 0));
-    mm.populate_object(of, huge(0), huge(2)).unwrap();
+    mm.promise_object(of, huge(0), huge(2)).unwrap();
     shown("allocate 0..2", (8, 6, 2, 0));
     mm.reserve_object(of, huge(0), huge(8)).unwrap();
     shown("reserve 0..8", (8, 6, 6, 0));
     mm.resize_object(of, huge(40)).unwrap();
     let short = mm.reserve_object(of, huge(6), huge(9)).unwrap_err();
     assert!(matches!(short, MapError::NoHugePages(_)), "{short:?}");
-    let short = mm.populate_object(of, huge(6), huge(9)).unwrap_err();
+    let short = mm.promise_object(of, huge(6), huge(9)).unwrap_err();
     assert_eq!(short, RangeError::NoMemory);
     shown("allocate 6..9, all but 8 came", (8, 4, 4, 0));
-    mm.populate_object(of, pages(100), huge(6)).unwrap();
+    mm.promise_object(of, pages(100), huge(6)).unwrap();
     shown("allocate 0..6 from within a page", (8, 0, 0, 0));
     let cut = mm.reserve_object(of, pages(1), huge(1)).unwrap_err();
     assert!(matches!(cut, MapError::Range(RangeError::Cuts(..))), "{cut:?}");
@@ -923,7 +941,7 @@ impl Both<'_, '_> {
             }
             Operation::Populate { of, from, count } => {
                 if let Some((of, object)) = self.object(of) {
-                    mm.populate_object(object, pages(from), pages(from + count)).unwrap();
+                    mm.promise_object(object, pages(from), pages(from + count)).unwrap();
                     let end = self.model.objects[of].0.min(from + count);
                     for page in from..end {
                         let expect = self.model.objects[of].1.get(&page).copied().unwrap_or(0);

@@ -170,7 +170,7 @@ fn the_kernel_gets_no_page_without_memory() {
 #[test]
 fn pages_that_are_brought_and_get_no_memory_leave_those_before_them() {
     every_kth(|scene| {
-        let done = scene.mm.populate_object(scene.of, Pages::new(26), Pages::new(32));
+        let done = scene.mm.promise_object(scene.of, Pages::new(26), Pages::new(32));
         carried_out(done, RangeError::NoMemory)
     });
 }

@@ -4,8 +4,8 @@ use crate::call::{Answer, Arg, Call, Name};
 use core::fmt;
 use foliant_linux::Errno;
 use foliant_linux::raw::general::{
-    MADV_COLLAPSE, MADV_FREE, MADV_HUGEPAGE, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE,
-    MAP_ANONYMOUS, MAP_HUGETLB, MAP_SHARED, MAP_TYPE, MREMAP_DONTUNMAP, SIGBUS,
+    FALLOC_FL_KEEP_SIZE, MADV_COLLAPSE, MADV_FREE, MADV_HUGEPAGE, MADV_PAGEOUT, MAP_ANONYMOUS,
+    MAP_HUGETLB, MAP_SHARED, MAP_TYPE, MREMAP_DONTUNMAP,
 };
 
 /// Bits of a word in `pagemap`.
@@ -22,7 +22,7 @@ pub enum Reason {
     /// See [`Reason::why`].
     TakenFromFile,
     /// See [`Reason::why`].
-    Allocated,
+    KeptBehind,
     /// See [`Reason::why`].
     SplitLeavesZeros,
     /// See [`Reason::why`].
@@ -35,23 +35,26 @@ pub enum Reason {
     StaleProtection,
     /// See [`Reason::why`].
     DisarmedBeside,
+    /// See [`Reason::why`].
+    ReadOnlyStays,
     /// The same sequence did not differ when it was run again.
     NotAgain,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 11] = [
+    pub const ALL: [Reason; 12] = [
         Reason::PoolOfHost,
         Reason::FreedIsKept,
         Reason::TakenFromFile,
-        Reason::Allocated,
+        Reason::KeptBehind,
         Reason::SplitLeavesZeros,
         Reason::LeftTables,
         Reason::TablesFirst,
         Reason::UnlockedCounts,
         Reason::StaleProtection,
         Reason::DisarmedBeside,
+        Reason::ReadOnlyStays,
         Reason::NotAgain,
     ];
 
@@ -67,8 +70,8 @@ impl Reason {
             Reason::TakenFromFile => {
                 "MADV_PAGEOUT takes pages of files out of page tables, and what was never written out of the file; here they stay"
             }
-            Reason::Allocated => {
-                "fallocate makes pages that nobody touched: mincore shows one that it named twice, a read beside it maps it, and none is told as missing but as present; here a touch alone brings it"
+            Reason::KeptBehind => {
+                "fallocate with FALLOC_FL_KEEP_SIZE makes pages behind the end of a file, which show once it is longer; here none stays"
             }
             Reason::SplitLeavesZeros => {
                 "Linux has its page of zeros, which it does not count, where it split a large folio with zeros"
@@ -88,6 +91,9 @@ impl Reason {
             Reason::DisarmedBeside => {
                 "Linux forgets who answers for memory with which other memory becomes one area as it moves there; here that stays armed"
             }
+            Reason::ReadOnlyStays => {
+                "MADV_COLLAPSE makes a folio of zeros that may only be read, which is the process's own then; here they stay as they are"
+            }
             Reason::NotAgain => {
                 "the host did otherwise when it was asked again: it collapses and reclaims by itself"
             }
@@ -105,17 +111,19 @@ impl Reason {
         match () {
             () if wants_large(calls) && is_zeros => Some(Reason::SplitLeavesZeros),
             () if calls.iter().any(answers_faults) && is_protected => Some(Reason::StaleProtection),
+            () if collapses_filled(calls) && has_more(host, ours, EXCLUSIVE) => {
+                Some(Reason::ReadOnlyStays)
+            }
             () => Reason::of_pages(calls),
         }
     }
     /// The reason of a difference between pages of an area that maps a file.
     pub(crate) fn of_file_pages(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
         let is_missing = |said: &str| said.contains("is not there");
+        let is_out = is_missing(host) || has_more(host, ours, EXCLUSIVE);
         match () {
-            () if pages_out(calls) && (is_missing(host) || has_more(host, ours, EXCLUSIVE)) => {
-                Some(Reason::TakenFromFile)
-            }
-            () if allocated(calls) && is_missing(ours) => Some(Reason::Allocated),
+            () if pages_out(calls) && is_out => Some(Reason::TakenFromFile),
+            () if keeps_behind(calls) && is_missing(ours) => Some(Reason::KeptBehind),
             () => None,
         }
     }
@@ -145,7 +153,6 @@ impl Reason {
                 Some(Reason::TablesFirst)
             }
             Some("RssShmem:") if pages_out(calls) => Some(Reason::TakenFromFile),
-            Some("RssShmem:") if allocated(calls) => Some(Reason::Allocated),
             Some("VmLck:") if has(&leaves) => Some(Reason::UnlockedCounts),
             Some("RssAnon:") if wants_large(calls) => Some(Reason::SplitLeavesZeros),
             _ => Reason::of_pages(calls),
@@ -164,16 +171,11 @@ impl Reason {
         if is_empty && calls.iter().any(answers_faults) {
             return Some(Reason::TablesFirst);
         }
-        let is_here = is_missing_here(call, host, ours) || is_present_there(call, host, ours);
-        let is_told = calls.iter().any(answers_faults) && is_here;
-        if allocated(calls) && is_told {
-            return Some(Reason::Allocated);
-        }
         let (Answer::Pages(host), Answer::Pages(ours)) = (host, ours) else { return None };
         let only = |a: &[u8], b: &[u8]| a != b && a.iter().zip(b).all(|(a, b)| a <= b);
         match () {
             () if pages_out(calls) && only(host, ours) => Some(Reason::TakenFromFile),
-            () if allocated(calls) && only(ours, host) => Some(Reason::Allocated),
+            () if keeps_behind(calls) && only(ours, host) => Some(Reason::KeptBehind),
             () => None,
         }
     }
@@ -203,39 +205,23 @@ fn pages_out(calls: &[Call]) -> bool {
     calls.iter().any(|call| advises(call, MADV_PAGEOUT))
 }
 
+/// Whether one of the calls wants a large folio, perhaps of memory that has a family by requests.
+fn collapses_filled(calls: &[Call]) -> bool {
+    calls.iter().any(answers_faults) && calls.iter().any(|call| advises(call, MADV_COLLAPSE))
+}
+
 /// Whether one of the calls asks for large folios.
 fn wants_large(calls: &[Call]) -> bool {
     calls.iter().any(|call| advises(call, MADV_HUGEPAGE))
 }
 
-/// Whether a file may have pages that nobody touched, and somebody may see it: it was named twice,
-/// or what is missing is told.
-fn allocated(calls: &[Call]) -> bool {
-    match calls.iter().filter(|call| call.name == Name::Fallocate).count() {
-        0 => false,
-        1 => calls.iter().any(answers_faults),
-        _ => true,
-    }
-}
-
-/// Whether something is missing here that is not for the host: an access is told or a page is
-/// filled, or what brings pages comes to one that is told.
-fn is_missing_here(call: &Call, host: &Answer, ours: &Answer) -> bool {
-    let brings = [Name::Mlock, Name::Mlock2].contains(&call.name)
-        || [MADV_POPULATE_READ, MADV_POPULATE_WRITE].iter().any(|brings| advises(call, *brings));
-    match (host, ours) {
-        (Answer::Signal(..), _) => false,
-        (_, Answer::Signal(number, ..)) => *number == SIGBUS,
-        (Answer::Filled(..), Answer::Filled(..)) => host != ours,
-        _ => brings && host != ours && *host == Answer::Word(0),
-    }
-}
-
-/// Whether an access is told for the host that is done here: what was made unseen is present, and
-/// an access to what is made just then is nobody's to let in.
-fn is_present_there(call: &Call, host: &Answer, ours: &Answer) -> bool {
-    let is_access = [Name::Load, Name::Store].contains(&call.name);
-    is_access && matches!(host, Answer::Signal(SIGBUS, ..)) && *ours == Answer::Word(0)
+/// Whether a file may have pages behind its end: they were asked for without making it longer.
+fn keeps_behind(calls: &[Call]) -> bool {
+    let keeps = |call: &Call| match call.args[1] {
+        Arg::Word(mode) => mode as u32 == FALLOC_FL_KEEP_SIZE,
+        Arg::Addr(..) => false,
+    };
+    calls.iter().any(|call| call.name == Name::Fallocate && keeps(call))
 }
 
 /// Whether a call maps a file, or memory that has one behind it.
@@ -399,7 +385,8 @@ mod tests {
 
     #[test]
     fn what_mincore_shows_has_reasons_in_one_direction_each() {
-        let allocate = Call::new(0, Name::Fallocate, &[]);
+        let keep = Call::new(0, Name::Fallocate, &[3, 1].map(Arg::Word));
+        let grow = Call::new(0, Name::Fallocate, &[3, 0].map(Arg::Word));
         let core = Call::new(0, Name::Mincore, &[]);
         let of = |calls: &[&Call], host: &[u8], ours: &[u8]| {
             let calls: Vec<Call> = calls.iter().copied().chain([&core]).cloned().collect();
@@ -409,32 +396,8 @@ mod tests {
         let out = advice(MADV_PAGEOUT);
         assert_eq!(of(&[&out], &[0, 1], &[1, 1]), Some(Reason::TakenFromFile));
         assert_eq!(of(&[&out], &[1, 1], &[0, 1]), None);
-        assert_eq!(of(&[&allocate; 2], &[1, 1], &[0, 1]), Some(Reason::Allocated));
-        assert_eq!(of(&[&allocate; 2], &[0, 1], &[1, 0]), None);
-        assert_eq!(of(&[&allocate], &[1, 1], &[0, 1]), None);
-    }
-
-    #[test]
-    fn what_fallocate_made_is_missing_here_and_present_there() {
-        let calls = [Name::Fallocate, Name::Userfault].map(|name| Call::new(0, name, &[]));
-        let of = |before: &[Call], last: &Call, host: Answer, ours: Answer| {
-            let calls: Vec<Call> = before.iter().chain([last]).cloned().collect();
-            Reason::of_answers(&calls, &host, &ours)
-        };
-        let load = Call::new(0, Name::Load, &[]);
-        let bus = || Answer::Signal(SIGBUS, 2, 0);
-        let reason = Some(Reason::Allocated);
-        assert_eq!(of(&calls, &load, Answer::Word(0), bus()), reason);
-        assert_eq!(of(&calls, &load, bus(), Answer::Word(0)), reason, "told as present there");
-        assert_eq!(of(&calls[..1], &load, bus(), Answer::Word(0)), None, "nobody is told");
-        assert_eq!(of(&calls[1..], &load, bus(), Answer::Word(0)), None, "nothing was made");
-        assert_eq!(of(&calls[..1], &load, Answer::Word(0), bus()), None, "nobody is told");
-        assert_eq!(of(&calls[1..], &load, Answer::Word(0), bus()), None, "nothing was made");
-        let filled = || Answer::Filled(0, 4096);
-        assert_eq!(of(&calls, &calls[1], Answer::Filled(1, 1), filled()), reason);
-        assert_eq!(of(&calls, &calls[1], filled(), filled()), None);
-        let populate = advice(MADV_POPULATE_READ);
-        assert_eq!(of(&calls, &populate, Answer::Word(0), Answer::Word(9)), reason);
-        assert_eq!(of(&calls, &advice(MADV_COLD), Answer::Word(0), Answer::Word(9)), None);
+        assert_eq!(of(&[&keep], &[1, 1], &[0, 1]), Some(Reason::KeptBehind));
+        assert_eq!(of(&[&keep], &[0, 1], &[1, 0]), None);
+        assert_eq!(of(&[&grow], &[1, 1], &[0, 1]), None);
     }
 }

@@ -309,6 +309,43 @@ fn mincore_says_what_the_file_has() {
     });
 }
 
+/// What a file was promised is memory of its own, and shows when somebody has touched it.
+#[test]
+fn what_was_allocated_is_there_unseen() {
+    with(|p, sim| {
+        let file = file(p, 4);
+        show(p, (0, 8), (&file, 0), SHARED);
+        let mm = p.manager();
+        let has = || mm.object_pages(file.object()).map(|pages| pages.get());
+        let seen = |p: &P<'_, '_>| {
+            let mut pages = Vec::new();
+            assert_eq!(p.mincore(BASE, 8 * PAGE, |page| pages.push(page)), Ok(0));
+            pages
+        };
+        assert_eq!(file.pwrite(&[7], PAGE as i64), Ok(1));
+        assert_eq!(file.fallocate(FALLOC_FL_KEEP_SIZE, 100, 9 * PAGE as i64), Ok(0));
+        assert_eq!((has(), file.bytes()), (Some(4), 4 * PAGE), "none stays behind the end");
+        assert_eq!(seen(p), [0, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(load(p, sim, BASE + PAGE), Ok(7), "it is not another");
+        assert_eq!(p.present_in(BASE, BASE + 8 * PAGE), 1, "the others do not come with it");
+        assert_eq!(load(p, sim, BASE + 2 * PAGE), Ok(0));
+        assert_eq!(file.pread(&mut [1; 9], 0), Ok(9));
+        assert_eq!(seen(p), [0, 1, 1, 0, 0, 0, 0, 0], "to read it touches nothing");
+        assert_eq!(file.pwrite(&[5], 0), Ok(1));
+        assert_eq!(seen(p), [1, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(file.fallocate(0, 2 * PAGE as i64, 3 * PAGE as i64 + 1), Ok(0));
+        assert_eq!((has(), file.bytes()), (Some(6), 5 * PAGE + 1));
+        assert_eq!(seen(p), [1, 1, 1, 1, 0, 0, 0, 0], "a second time counts as a touch");
+        // All or nothing.
+        let free = mm.memory().free.get();
+        let nospc = Err(Errno(linux_raw_sys::errno::ENOSPC));
+        assert_eq!(file.fallocate(0, 0, ((free + 9) * PAGE) as i64), nospc);
+        assert_eq!((has(), file.bytes()), (Some(6), 5 * PAGE + 1));
+        assert_eq!(file.ftruncate(0), Ok(0));
+        assert_eq!(has(), Some(0));
+    });
+}
+
 #[test]
 fn a_guard_in_shared_memory_is_there_in_a_child_with_what_is_mapped() {
     with(|p, sim| {

@@ -280,6 +280,12 @@ fn pages_that_a_file_has_are_told_and_let_in() {
         assert!(process.is_guarded(at(2)) && process.is_guarded(at(3)));
         assert_eq!(process.madvise(at(1), 3 * PAGE, MADV_GUARD_REMOVE), Ok(0));
         assert_eq!(let_in(process, pages(0, 0), 0), (no(EINVAL), 77));
+        // What was allocated is there for the program to let in.
+        assert_eq!(file.fallocate(0, 3 * PAGE as i64, PAGE as i64), Ok(0));
+        assert_eq!(fault(process, at(3), Access::Write), told(3, write));
+        assert_eq!(let_in(process, pages(3, 1), 0), (done(woken(3, 1)), PAGE as i64));
+        let punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        assert_eq!(file.fallocate(punch, 3 * PAGE as i64, PAGE as i64), Ok(0));
         // What is made anew is nobody's to let in.
         assert_eq!(fault(process, at(3), Access::Write), Fault::Done);
         register(process, &fd, pages(16, 4), MISSING).unwrap();

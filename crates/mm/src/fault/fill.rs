@@ -26,7 +26,8 @@
 //! - L7. A place is poisoned where nothing is, not even a marker, whatever the object has there. It
 //!   is so in that space alone, and says nothing of memory: an access is refused as one to memory
 //!   that is broken, whether the area is armed or not, until the handler fills the place or its
-//!   contents are dropped, or may be. It moves with the area, and what is not shared has it in a child too.
+//!   contents are dropped, or may be. It moves with the area, and what is not shared has it in a
+//!   child too.
 //!
 //! **Locking.** As a fault (`fault`), with one page in hand.
 //!

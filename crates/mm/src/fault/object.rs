@@ -26,7 +26,8 @@
 //!   comes with a read beyond the object's end too, which is refused. Pages of one table of the
 //!   object where nothing is mapped side by side are looked at, kept and published under one hold
 //!   of the table's lock, by J1; and so is the page itself where it is read and is a folio of its
-//!   own. What is not had for them, such as the charge, ends nothing: the page comes alone.
+//!   own. What is promised and not touched comes with no other. What is not had for them, such as
+//!   the charge, ends nothing: the page comes alone.
 //! - J5. A private area of huge pages has a page of its own where the object has none, and a copy
 //!   where it was written; either is published while the table's lock is held and the object does
 //!   not end before it. A page of the object is mapped read-only and copied then: it is told from
@@ -114,6 +115,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if self.tells_of_present(area) {
             return Step::Done(Outcome::UserfaultPresent(self.va));
         }
+        page.touch(self.stock);
         if is_marked(found) && self.access == Access::Write {
             return Step::Done(Outcome::UserfaultWrite(self.va));
         }
@@ -373,7 +375,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Charges what an object has of those of so many pages from `at` on that `is_wanted`, and adds
     /// references for entries of it; says how many there are. The lock of the object's table keeps
     /// the pages (J2), and the caller has that of the table that gets the entries (J1). What is
-    /// broken is left out. Where nothing is had, or the charge is refused, it is nothing.
+    /// broken, or promised and not touched, is left out. Where nothing is had, or the charge is
+    /// refused, it is nothing.
     #[inline]
     fn keep_run(
         &self,
@@ -394,7 +397,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             let inside = va.offset_from(locked.va_of(slot)) / FRAME_BYTES;
             let frame = pa.frame().add(Pages::new(inside));
             let (head, folio) = stock.folio_of(frame);
-            if folio.kind() == Kind::Anon && !folio.has(Flag::Poisoned) {
+            if folio.kind() == Kind::Anon
+                && !folio.has(Flag::Poisoned)
+                && !folio.has(Flag::Promised)
+            {
                 *place = Some((frame, head));
                 had += 1;
             }
@@ -576,6 +582,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 Step::Done(Outcome::Refused(Refusal::Broken(self.va)))
             }
             Ok(page) => {
+                page.touch(self.stock);
                 let attrs = attrs_of_object(area.flags);
                 let attrs = if is_watched { watched(attrs) } else { attrs };
                 self.share(area, found, &page, Shown { order: Order::BASE, attrs })

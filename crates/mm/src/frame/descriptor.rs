@@ -188,6 +188,8 @@ pub enum Flag {
     Locked = 64,
     /// The manager chose its size, and does not know yet whether all of it is used.
     Guessed = 128,
+    /// An object has it because that was asked for, and nobody has touched it since.
+    Promised = 256,
 }
 
 /// Word 0 of a descriptor.

@@ -78,10 +78,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Has the pages of `from` go to addresses from `to` on, where nothing is, in memory that is
     /// armed: each keeps its frame, with all that is in it, and nothing is left where it was. Both
-    /// are writable memory of the space's own with the same rights. A page that a child may have too
-    /// stays, and ends the transfer; a large folio of which a part goes is split.
-    /// One flush covers up to 64 pages, or a folio of 2 MiB that one leaf maps. Others may run
-    /// between any two flushes.
+    /// are writable memory of the space's own with the same rights. A page that a child may have
+    /// too stays, and ends the transfer; a large folio of which a part goes is split. One flush
+    /// covers up to 64 pages, or a folio of 2 MiB that one leaf maps. Others may run between any
+    /// two flushes.
     pub fn transfer(
         &self,
         id: SpaceId,

@@ -3,13 +3,14 @@
 use super::{CollapseLimits, Manager};
 use crate::compact::CollapseError;
 use crate::fault::{Access, Demand, Outcome, Refusal};
+use crate::frame::Flag;
 use crate::object::{self, Looked, ObjectRequest, look};
 use crate::space::{
     self, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
 };
 use crate::stock::Reference;
 use crate::sync::Outside;
-use crate::table::Paging;
+use crate::table::{Entry, Found, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, Va, VaRange};
 
@@ -18,6 +19,7 @@ use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, Va, VaRange};
 #[derive(Debug)]
 pub struct ObjectPage<'s, 'm, M: Machine, P: Paging> {
     frame: Frame,
+    is_promised: bool,
     kept: Reference<'s, 'm, M, P>,
 }
 
@@ -25,6 +27,11 @@ impl<M: Machine, P: Paging> ObjectPage<'_, '_, M, P> {
     /// Where it is.
     pub fn frame(&self) -> Frame {
         self.frame
+    }
+    /// Whether it is there because it was promised, and nobody has touched it yet
+    /// ([`Manager::promise_object`]).
+    pub fn is_promised(&self) -> bool {
+        self.is_promised
     }
     /// Reads its bytes from byte `at` on into `into`, up to its end. Programs may write it
     /// meanwhile: each byte is there at some moment of the call.
@@ -114,17 +121,66 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.collect();
         done
     }
-    /// Brings those pages of an object from `from` to before `to` that it has room for and has not,
-    /// as if each had been written by a program that maps it. Without memory for one, those that
-    /// came before it stay.
-    pub fn populate_object(&self, id: ObjectId, from: Pages, to: Pages) -> Result<(), RangeError> {
+    /// Has an object have those of its pages from `from` to before `to` that it has room for: what
+    /// it has not comes now, as if a program that maps it had written there, so a later touch finds
+    /// memory for it. Until then a small page is *promised*: it does not come with others, and
+    /// [`ObjectPage::is_promised`] says so. What is promised already counts as touched by this.
+    /// Refused with [`RangeError::NoMemory`] where there is not as much free memory as lacks; where
+    /// it runs out all the same, those that came before stay.
+    pub fn promise_object(&self, id: ObjectId, from: Pages, to: Pages) -> Result<(), RangeError> {
         let room = self.object_room(id).ok_or(RangeError::NoObject)?;
         let range = object::range::<P>(from.min(room), to.min(room))?;
-        match self.populate(id.space(), range, Access::Write) {
+        let huge = id.pin(&self.stock).ok_or(RangeError::NoObject)?.object_huge();
+        let done = match huge {
+            Some(_) => self.populate(id.space(), range, Access::Write),
+            None => self.promise(id, range),
+        };
+        match done {
             Err(RangeError::NoSpace) => Err(RangeError::NoObject),
             Err(RangeError::Hole(_)) => Ok(()), // it was cut there meanwhile
             done => done,
         }
+    }
+    /// The same of small pages.
+    fn promise(&self, id: ObjectId, range: VaRange) -> Result<(), RangeError> {
+        if self.lacks(id, range)? > self.memory().free {
+            return Err(RangeError::NoMemory);
+        }
+        let (mut outside, mut at, mut came) = (Outside::at_the_face(), range.start(), false);
+        while at < range.end() {
+            outside.yield_now(self.stock.machine);
+            match self.look_at_page(id, at) {
+                Ok(Looked::There(found)) => {
+                    let head = found.pin.head();
+                    match came {
+                        true => _ = self.stock.flag(head, Flag::Promised),
+                        false => found.touch(&self.stock),
+                    }
+                    let inside = found.frame.get() - head.get();
+                    at = at.add((found.folio.pages().get() - inside) * FRAME_BYTES);
+                    came = false;
+                }
+                Ok(Looked::OnItsWay | Looked::Changed) => self.stock.machine.relax(),
+                Ok(Looked::Nothing) => {
+                    let page =
+                        VaRange::sized(at, Order::BASE.bytes()).expect("a page of the range");
+                    self.populate(id.space(), page, Access::Write)?;
+                    came = true;
+                }
+                Err(_) => return Err(RangeError::Hole(at)), // it was cut, or ended
+            }
+        }
+        Ok(())
+    }
+    /// How many pages of a range an object has not.
+    fn lacks(&self, id: ObjectId, range: VaRange) -> Result<Pages, RangeError> {
+        let has = |found: Found| {
+            let leaf = VaRange::sized(found.va, found.level.span());
+            let leaf = leaf.filter(|_| matches!(found.entry, Entry::Leaf { .. }));
+            leaf.map_or(0, |leaf| leaf.intersect(range).pages().get())
+        };
+        let has = self.with_leaves(id.space(), range, |leaves| leaves.map(has).sum::<u64>());
+        Ok(Pages::new(range.pages().get() - has.ok_or(RangeError::NoObject)?))
     }
     /// Reserves those huge pages of an object from `from` to before `to` that it has room for, has
     /// not, and that are not reserved: all of them, or none.
@@ -281,7 +337,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     return Err(NoPage::Broken(found.frame));
                 }
                 Looked::There(found) => {
-                    return Ok(Some(ObjectPage { frame: found.frame, kept: found.pin }));
+                    let is_promised = found.is_promised && access != Access::Write;
+                    if access == Access::Write {
+                        found.touch(&self.stock);
+                    }
+                    let (frame, kept) = (found.frame, found.pin);
+                    return Ok(Some(ObjectPage { frame, is_promised, kept }));
                 }
                 Looked::OnItsWay | Looked::Changed => {
                     self.stock.machine.relax();

@@ -28,6 +28,8 @@ pub(crate) struct FoundPage<'s, 'm, M: Machine, P: Paging> {
     pub(crate) frame: Frame,
     /// The size of its folio.
     pub(crate) folio: Order,
+    /// Whether nobody has touched its folio yet, which was promised.
+    pub(crate) is_promised: bool,
     pub(crate) pin: Reference<'s, 'm, M, P>,
 }
 
@@ -61,11 +63,19 @@ pub(crate) fn look<'s, 'm, M: Machine, P: Paging>(
     if tables.walk(at).word & !P::UPDATED != there.word & !P::UPDATED {
         return Looked::Changed;
     }
-    let folio = stock.identity_of(pin.head()).order();
-    Looked::There(FoundPage { tables, at, frame, folio, pin })
+    let identity = stock.identity_of(pin.head());
+    let (folio, is_promised) = (identity.order(), identity.has(Flag::Promised));
+    Looked::There(FoundPage { tables, at, frame, folio, is_promised, pin })
 }
 
 impl<M: Machine, P: Paging> FoundPage<'_, '_, M, P> {
+    /// Notes that its folio is touched.
+    #[inline]
+    pub(crate) fn touch(&self, stock: &Stock<'_, M, P>) {
+        if self.is_promised {
+            stock.unflag(self.pin.head(), Flag::Promised);
+        }
+    }
     /// Whether its memory was reported broken.
     pub(crate) fn is_broken(&self, stock: &Stock<'_, M, P>) -> bool {
         stock.identity_of(self.pin.head()).has(Flag::Poisoned)

@@ -73,7 +73,8 @@
 //! **The walk.** An operation that changes what a range holds does not step from entry to entry by
 //! itself: it says what becomes of a word (`table::Edit`) and where the old content goes
 //! (`table::Sink`), and `walk` goes over the range. The loops that make tables, count missing ones
-//! or take empty ones out of a huge page's place (`clear_way`) go from table to table.
+//! or take empty ones out of a huge page's place (`clear_way`) go from table to table. A transfer
+//! goes from place to place of two tables: what is done at one end depends on the other.
 //!
 //! **Not here**: what a fault does (`fault`), walks of the reverse map (`rmap`), splitting of
 //! folios (`split`; here only their leaves are split).
@@ -143,7 +144,7 @@ pub(crate) use watch::{watch, watched};
 use crate::flush::{Gather, Used};
 use crate::stock::{Event, Stock, Supply};
 use crate::table::{Attrs, Half, Paging, Spare, Tables};
-use foliant_machine::Machine;
+use foliant_machine::{Accessed, Machine};
 use foliant_units::{Level, Va, VaRange};
 
 /// The user half of the format, as a range.
@@ -162,6 +163,14 @@ pub(crate) fn attrs(flags: Flags) -> Attrs {
         attrs = attrs.with(Attrs::EXEC);
     }
     attrs
+}
+
+/// What a migration entry keeps of a leaf: everything (split::T3). A CPU that has the leaf cached
+/// may still write through it until the flush, and its dirty bit may be lost (G4), so a leaf that
+/// could be written is taken for dirty.
+pub(crate) fn kept(attrs: Attrs, accessed: Accessed) -> Attrs {
+    let is_cached = attrs.has(Attrs::ACCESSED) || accessed != Accessed::SetBeforeCached;
+    if is_cached && attrs.has(Attrs::WRITE) { attrs | Attrs::DIRTY } else { attrs }
 }
 
 /// Makes the base tables of `range`, where nothing is mapped. The caller holds the writer.

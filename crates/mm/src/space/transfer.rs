@@ -15,10 +15,10 @@
 //!
 //! **Invariants**
 //! - K1. A page goes only while it is held (stock::holds), and has one leaf, which is exclusive and
-//!   which the transfer has replaced by a migration entry. So nobody looks for its entries while its
-//!   origin changes, but to count them, and R1 holds when it is let go: the leaf at the destination
-//!   comes after the origin, and the migration entry goes before the hold ends. What is counted is
-//!   one leaf all the time. A pin of the page keeps its frame, and that is not what changes.
+//!   which the transfer has replaced by a migration entry. So nobody looks for its entries while
+//!   its origin changes, but to count them, and rmap::R1 holds when it is let go: the leaf at the
+//!   destination comes after the origin, and the migration entry goes before the hold ends. What is
+//!   counted is one leaf all the time. A pin of the page keeps its frame, which does not change.
 //! - K2. No CPU has a translation at the old address when the page can be reached at the new one: a
 //!   store to the old address is in the page before, or meets a missing page after.
 //! - K3. A page is at one of the two places for every access: a fault of the old address waits
@@ -31,8 +31,8 @@
 //!
 //! **Locking.** The space's writer, from the look to the end of a batch, so no area changes, no
 //! entry is unmapped and no child is made meanwhile. One table at a time, and none while the flush
-//! is waited for. Folios are held and never waited for under a lock (split, Locking). What is out of
-//! use is waited for by faults alone.
+//! is waited for. Folios are held and never waited for under a lock (split, Locking). What is out
+//! of use is waited for by faults alone.
 //!
 //! **Not here**: folios that are to be split first (the face has it done, without the writer);
 //! which handler is told.
@@ -42,9 +42,8 @@ use super::error::RangeError;
 use super::ops::{check, opened};
 use super::record::Space;
 use super::steps::Steps;
-use super::{attrs, split_leaf};
+use super::{attrs, kept, split_leaf};
 use crate::flush::{Gather, Used};
-use crate::split::kept;
 use crate::stock::{Held, NoTable, NotHeld, Stock, Supply};
 use crate::table::{
     Attrs, Blocked, Entry, Found, Gap, Locked, Missing, Paging, Slot, Slots, Soft, Tables,
@@ -142,7 +141,7 @@ pub(crate) enum Next {
 }
 
 /// Why a batch ends before a place.
-enum Stop {
+enum Halt {
     Failed(TransferError),
     Split(Frame),
     Taken,
@@ -163,14 +162,14 @@ enum Out<'t, 'm, M: Machine, P: Paging> {
 
 /// Places side by side: as many from an address on as go to as many from another on.
 #[derive(Clone, Copy)]
-struct Lanes {
+struct Passage {
     from: Va,
     to: Va,
     level: Level,
     places: usize,
 }
 
-impl Lanes {
+impl Passage {
     fn slots(&self, first: Va) -> Slots {
         Slots::new(Slot::of(first, self.level), self.places).expect("they lie in one table")
     }
@@ -199,14 +198,14 @@ pub(crate) fn transfer<M: Machine, P: Paging>(
     let bytes = from.bytes().get().min(target.bytes().get());
     let run = Transfer { stock, space, tables: space.tables(stock), dest, holes };
     run.part_zeros(from.start());
-    let lanes = match run.large_leaf(from.start()) {
-        None => run.small_lanes((from.start(), to), bytes),
-        Some(leaf) => match run.large_lanes(leaf, (from.start(), to), bytes)? {
-            Ok(lanes) => lanes,
+    let passage = match run.large_leaf(from.start()) {
+        None => run.small_passage((from.start(), to), bytes),
+        Some(leaf) => match run.large_passage(leaf, (from.start(), to), bytes)? {
+            Ok(passage) => passage,
             Err(next) => return Ok(next),
         },
     };
-    run.batch(lanes)
+    run.batch(passage)
 }
 
 /// Whether pages of one area may go to another.
@@ -246,20 +245,20 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
     }
     /// Places of base pages: those of one table at either end, and one at a time where the ranges
     /// overlap, for each makes room for the next.
-    fn small_lanes(&self, (from, to): (Va, Va), bytes: u64) -> Lanes {
+    fn small_passage(&self, (from, to): (Va, Va), bytes: u64) -> Passage {
         let level = Level::BASE;
         let left = |va: Va| Level::ENTRIES - Slot::of(va, level).index();
         let pages = (bytes / level.span().get()) as usize;
         let apart = if from.get().abs_diff(to.get()) < bytes { 1 } else { BATCH };
-        Lanes { from, to, level, places: pages.min(left(from)).min(left(to)).min(apart) }
+        Passage { from, to, level, places: pages.min(left(from)).min(left(to)).min(apart) }
     }
     /// The place of a large leaf that goes as a whole; or what is done before base pages go.
-    fn large_lanes(
+    fn large_passage(
         &self,
         leaf: Found,
         (from, to): (Va, Va),
         bytes: u64,
-    ) -> Result<Result<Lanes, Next>, TransferError> {
+    ) -> Result<Result<Passage, Next>, TransferError> {
         let Entry::Leaf { pa, attrs } = leaf.entry else { unreachable!("a leaf was found") };
         if attrs.has(Attrs::SPECIAL) {
             return Ok(Err(Next::Again)); // it came just now
@@ -273,7 +272,7 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         match there.entry {
             // A table in its way may be empty; it stays (S2).
             Entry::None if is_whole && there.level >= leaf.level => {
-                Ok(Ok(Lanes { from, to, level: leaf.level, places: 1 }))
+                Ok(Ok(Passage { from, to, level: leaf.level, places: 1 }))
             }
             Entry::None | Entry::Table(_) => Ok(Err(Next::Split(pa.frame()))),
             Entry::Soft(soft) if soft.is_waited_for() => {
@@ -285,40 +284,40 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
     }
 
     /// See the module's text.
-    fn batch(&self, lanes: Lanes) -> Result<Next, TransferError> {
+    fn batch(&self, passage: Passage) -> Result<Next, TransferError> {
         let mut gather = Gather::new(self.stock, &self.space.member.target);
-        let lanes = match self.empty_lanes(lanes)? {
-            Ok(places) => Lanes { places: places.min(gather.left()), ..lanes },
+        let passage = match self.empty_in(passage)? {
+            Ok(places) => Passage { places: places.min(gather.left()), ..passage },
             Err(next) => return Ok(next),
         };
         let mut outs = [const { Out::Hole }; BATCH];
-        let (taken, stop) = self.take(lanes, &mut gather, &mut outs);
+        let (taken, halt) = self.take(passage, &mut gather, &mut outs);
         if taken == 0 {
-            return match stop {
-                Some(Stop::Failed(why)) => Err(why),
-                Some(Stop::Split(frame)) => Ok(Next::Split(frame)),
-                Some(Stop::Taken) => Ok(Next::Taken),
-                Some(Stop::Waits | Stop::Changed) | None => Ok(Next::Again),
+            return match halt {
+                Some(Halt::Failed(why)) => Err(why),
+                Some(Halt::Split(frame)) => Ok(Next::Split(frame)),
+                Some(Halt::Taken) => Ok(Next::Taken),
+                Some(Halt::Waits | Halt::Changed) | None => Ok(Next::Again),
             };
         }
         gather.cover_others(); // split::T7
         gather.settle(); // space::seen::W3
         gather.flush(); // K2
         let outs = &outs[..taken];
-        let arrived = self.arrive(lanes, outs);
-        self.leave(lanes, outs, arrived); // what is held is let go behind it
+        let arrived = self.arrive(passage, outs);
+        self.leave(passage, outs, arrived); // what is held is let go behind it
         match arrived {
-            0 => Err(TransferError::Present(lanes.to)),
-            _ => Ok(Next::Behind(Bytes::new(arrived as u64 * lanes.level.span().get()))),
+            0 => Err(TransferError::Present(passage.to)),
+            _ => Ok(Next::Behind(Bytes::new(arrived as u64 * passage.level.span().get()))),
         }
     }
     /// How many places of the destination are empty from the first on, in a table that is made
     /// where it lacks.
-    fn empty_lanes(&self, lanes: Lanes) -> Result<Result<usize, Next>, TransferError> {
-        let Lanes { to, level, .. } = lanes;
-        let source = self.tables.walk(lanes.from);
+    fn empty_in(&self, passage: Passage) -> Result<Result<usize, Next>, TransferError> {
+        let Passage { to, level, .. } = passage;
+        let source = self.tables.walk(passage.from);
         if self.holes == Holes::Refused && source.level > level && source.entry == Entry::None {
-            return Err(TransferError::Absent(lanes.from));
+            return Err(TransferError::Absent(passage.from));
         }
         match Supply::of(self.stock, &self.space.charge).ensure(&self.tables, to, level) {
             Ok(()) => {}
@@ -331,10 +330,10 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
             Err(NoTable::Blocked(why)) => panic!("{to} was checked, and yet: {why}"),
         }
         let locked = self.tables.lock(to, level).expect("supplied, and kept by the writer");
-        let slots = lanes.slots(to);
+        let slots = passage.slots(to);
         let used = locked.first_used(slots).map(|used| used.index() - slots.first().index());
         match (used, locked.entry(slots.first())) {
-            (None, _) => Ok(Ok(lanes.places)),
+            (None, _) => Ok(Ok(passage.places)),
             (Some(0), Entry::Soft(soft)) if soft.is_waited_for() => {
                 self.wait(Ok(locked));
                 Ok(Err(Next::Again))
@@ -352,62 +351,62 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
     /// over, and why no more.
     fn take(
         &self,
-        lanes: Lanes,
+        passage: Passage,
         gather: &mut Gather<'_, 'm, M, P>,
         outs: &mut [Out<'t, 'm, M, P>; BATCH],
-    ) -> (usize, Option<Stop>) {
-        let locked = match self.tables.lock(lanes.from, lanes.level) {
+    ) -> (usize, Option<Halt>) {
+        let locked = match self.tables.lock(passage.from, passage.level) {
             Ok(locked) => locked,
             Err(Missing { what: Gap::None, .. }) if self.holes == Holes::Skipped => {
-                return (lanes.places, None);
+                return (passage.places, None);
             }
             Err(Missing { what: Gap::None, .. }) => {
-                return (0, Some(Stop::Failed(TransferError::Absent(lanes.from))));
+                return (0, Some(Halt::Failed(TransferError::Absent(passage.from))));
             }
             Err(Missing { what: Gap::Soft, level }) => {
-                self.wait(self.tables.lock(lanes.from, level));
-                return (0, Some(Stop::Waits));
+                self.wait(self.tables.lock(passage.from, level));
+                return (0, Some(Halt::Waits));
             }
-            Err(_) => return (0, Some(Stop::Changed)),
+            Err(_) => return (0, Some(Halt::Changed)),
         };
-        for (nth, slot) in lanes.slots(lanes.from).iter().enumerate() {
+        for (nth, slot) in passage.slots(passage.from).iter().enumerate() {
             match self.take_one(&locked, slot, gather) {
                 Ok(out) => outs[nth] = out,
-                Err(Stop::Waits) if nth == 0 => {
+                Err(Halt::Waits) if nth == 0 => {
                     self.wait(Ok(locked));
-                    return (0, Some(Stop::Waits));
+                    return (0, Some(Halt::Waits));
                 }
-                Err(stop) => return (nth, Some(stop)),
+                Err(halt) => return (nth, Some(halt)),
             }
         }
-        (lanes.places, None)
+        (passage.places, None)
     }
     fn take_one(
         &self,
         locked: &Locked<'m, M, P>,
         slot: Slot,
         gather: &mut Gather<'_, 'm, M, P>,
-    ) -> Result<Out<'t, 'm, M, P>, Stop> {
+    ) -> Result<Out<'t, 'm, M, P>, Halt> {
         let (va, level) = (locked.va_of(slot), locked.level());
         let order = level.order().expect("a leaf's level");
         let (pa, seen) = match locked.entry(slot) {
             Entry::None if self.holes == Holes::Skipped => return Ok(Out::Hole),
-            Entry::None => return Err(Stop::Failed(TransferError::Absent(va))),
+            Entry::None => return Err(Halt::Failed(TransferError::Absent(va))),
             Entry::Leaf { pa, attrs } => (pa, attrs),
-            Entry::Soft(soft) if soft.is_waited_for() => return Err(Stop::Waits),
-            Entry::Soft(_) => return Err(Stop::Failed(TransferError::NoPage(va))),
-            Entry::Table(_) => return Err(Stop::Changed), // it was a leaf a moment ago
+            Entry::Soft(soft) if soft.is_waited_for() => return Err(Halt::Waits),
+            Entry::Soft(_) => return Err(Halt::Failed(TransferError::NoPage(va))),
+            Entry::Table(_) => return Err(Halt::Changed), // it was a leaf a moment ago
         };
         let held = match seen.has(Attrs::SPECIAL) {
             true => None,
             false if !seen.has(Attrs::EXCLUSIVE) => {
-                return Err(Stop::Failed(TransferError::Shared(va)));
+                return Err(Halt::Failed(TransferError::Shared(va)));
             }
             false => Some(match self.stock.hold(pa.frame()) {
-                Ok(held) if held.order() > order => return Err(Stop::Split(pa.frame())),
+                Ok(held) if held.order() > order => return Err(Halt::Split(pa.frame())),
                 Ok(held) => held,
-                Err(NotHeld::Broken) => return Err(Stop::Failed(TransferError::NoPage(va))),
-                Err(_) => return Err(Stop::Taken),
+                Err(NotHeld::Broken) => return Err(Halt::Failed(TransferError::NoPage(va))),
+                Err(_) => return Err(Halt::Taken),
             }),
         };
         let accessed = self.stock.machine.rules().accessed;
@@ -430,21 +429,21 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
 
     /// Maps what was taken at the destination, up to a place where something is by now. Says how
     /// many places are done.
-    fn arrive(&self, lanes: Lanes, outs: &[Out<'t, 'm, M, P>]) -> usize {
-        let locked = self.tables.lock(lanes.to, lanes.level);
+    fn arrive(&self, passage: Passage, outs: &[Out<'t, 'm, M, P>]) -> usize {
+        let locked = self.tables.lock(passage.to, passage.level);
         let locked = locked.expect("supplied, and kept by the writer");
-        for (nth, (slot, out)) in lanes.slots(lanes.to).iter().zip(outs).enumerate() {
+        for (nth, (slot, out)) in passage.slots(passage.to).iter().zip(outs).enumerate() {
             if locked.get(slot) != 0 {
                 return nth;
             }
             let word = match out {
                 Out::Hole => continue,
-                Out::Zeros(pa, attrs) => P::leaf(*pa, lanes.level, attrs.without(Attrs::UFFD_WP)),
+                Out::Zeros(pa, attrs) => P::leaf(*pa, passage.level, attrs.without(Attrs::UFFD_WP)),
                 Out::Page(held, pa, attrs) => {
                     let member = &self.space.member;
                     let origin = member.origin(locked.va_of(slot), self.dest.own_offset());
                     self.stock.set_origin(held.head(), origin); // K1
-                    P::leaf(*pa, lanes.level, self.arrived(*attrs))
+                    P::leaf(*pa, passage.level, self.arrived(*attrs))
                 }
             };
             locked.set(slot, word);
@@ -457,15 +456,15 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         opened::<P>(attrs(self.dest.flags) | own, self.dest.flags)
     }
     /// Empties the source as far as it has arrived, and gives the rest its leaves back.
-    fn leave(&self, lanes: Lanes, outs: &[Out<'t, 'm, M, P>], arrived: usize) {
-        let locked = self.tables.lock(lanes.from, lanes.level);
+    fn leave(&self, passage: Passage, outs: &[Out<'t, 'm, M, P>], arrived: usize) {
+        let locked = self.tables.lock(passage.from, passage.level);
         let Ok(locked) = locked else { return }; // there were holes alone
-        for (nth, (slot, out)) in lanes.slots(lanes.from).iter().zip(outs).enumerate() {
+        for (nth, (slot, out)) in passage.slots(passage.from).iter().zip(outs).enumerate() {
             match *out {
                 Out::Hole => {}
                 Out::Page(..) | Out::Zeros(..) if nth < arrived => locked.set(slot, 0),
                 Out::Page(_, pa, attrs) | Out::Zeros(pa, attrs) => {
-                    locked.set(slot, P::leaf(pa, lanes.level, attrs));
+                    locked.set(slot, P::leaf(pa, passage.level, attrs));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::walk::{Folio, FolioEdit, walk};
 use crate::flush::{Gather, Used};
 use crate::rmap::{Pin, relatives};
-use crate::space::Space;
+use crate::space::{Space, kept};
 use crate::stock::{Held, Stock};
 use crate::table::{At, Attrs, Paging, Run, Sink, Soft, Verdict, What};
 use foliant_machine::{Accessed, Machine};
@@ -132,14 +132,6 @@ impl FolioEdit for TakeLeaves {
     fn taken(&self, _: At, _: Pa, _: Attrs) -> Verdict {
         Verdict::Keep
     }
-}
-
-/// What a migration entry keeps of a leaf: everything (T3). A CPU that has the leaf cached may
-/// still write through it until the flush, and its dirty bit may be lost (G4), so a leaf that could
-/// be written is taken for dirty.
-pub(crate) fn kept(attrs: Attrs, accessed: Accessed) -> Attrs {
-    let is_cached = attrs.has(Attrs::ACCESSED) || accessed != Accessed::SetBeforeCached;
-    if is_cached && attrs.has(Attrs::WRITE) { attrs | Attrs::DIRTY } else { attrs }
 }
 
 /// Notes and counts the leaves that were taken in one space.

@@ -66,7 +66,6 @@ mod shrink;
 mod walk;
 mod zeros;
 
-pub(crate) use batch::kept;
 pub use error::{RelocateError, SplitError};
 pub use mapped::Mappings;
 pub(crate) use mapped::{mappings, page_mappings};

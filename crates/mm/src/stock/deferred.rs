@@ -330,7 +330,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
 
     /// Sets a flag of a head, and says whether it was clear.
-    fn flag(&self, head: Frame, flag: Flag) -> bool {
+    pub(crate) fn flag(&self, head: Frame, flag: Flag) -> bool {
         loop {
             let old = self.identity(head);
             if old.has(flag) {
@@ -342,7 +342,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
     /// Clears a flag of a head.
-    pub(super) fn unflag(&self, head: Frame, flag: Flag) {
+    pub(crate) fn unflag(&self, head: Frame, flag: Flag) {
         loop {
             let old = self.identity(head);
             if self.replace_identity(head, old, old.without(flag)) {

@@ -163,7 +163,7 @@ impl Side for Ours<'_, '_> {
                 return of_range(mm.punch_object(of, pages(from), pages(from + count)));
             }
             Step::Allocate { of, from, count } => {
-                let done = mm.populate_object(self.object(of)?, pages(from), pages(from + count));
+                let done = mm.promise_object(self.object(of)?, pages(from), pages(from + count));
                 return match done {
                     Err(RangeError::NoMemory) => Ok(Answer::Errno(libc::ENOSPC)),
                     done => of_range(done),
