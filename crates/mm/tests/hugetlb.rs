@@ -255,6 +255,7 @@ fn huge_pages_stay_whole() {
         assert_eq!(mm.protect(id, range, Flags::READ), Err(error));
         assert_eq!(mm.advise(id, range, Advice::DontNeed), Err(error));
         assert_eq!(mm.advise(id, range, Advice::Tag(7)), Err(error));
+        assert_eq!(mm.advise(id, range, Advice::HugePage), Err(error));
         assert_eq!(mm.advise(id, range, Advice::UserfaultArm), Err(error));
         assert_eq!(mm.advise(id, range, Advice::UserfaultWriteArm), Err(error));
     };
@@ -264,12 +265,19 @@ fn huge_pages_stay_whole() {
     let over = MapRequest { place: Place::Fixed(inside.start()), ..request(4096, flags) };
     assert!(matches!(mm.map(id, &over), Err(MapError::Range(RangeError::Cuts(..)))));
     let huge = RangeError::Huge(area.start());
-    let others = [Advice::HugePage, Advice::Free, Advice::GuardInstall];
-    for advice in others {
+    for advice in [Advice::Free, Advice::GuardInstall] {
         assert_eq!(mm.advise(id, area, advice), Err(huge));
     }
     assert_eq!(mm.remap(id, area, Bytes::new(HUGE), Move::MayMove), Err(huge.into()));
     mm.advise(id, range(BASE + HUGE, HUGE), Advice::Tag(7)).unwrap();
+    mm.advise(id, range(BASE, HUGE), Advice::NoHugePage).unwrap();
+    let wishes = [0, 1].map(|nth| {
+        let area = mm.area(id, Va::new(BASE + nth * HUGE)).unwrap();
+        area.flags.has(Flags::NOHUGEPAGE)
+    });
+    assert_eq!(wishes, [true, false], "a wish is kept, and has no use");
+    mm.advise(id, range(BASE, HUGE), Advice::HugePage).unwrap();
+    mm.advise(id, range(BASE, 4 * HUGE), Advice::HugePage).unwrap();
     let tags = [0, 1, 2].map(|nth| mm.area(id, Va::new(BASE + nth * HUGE)).unwrap().tag);
     assert_eq!(tags, [0, 7, 0], "a tag is the embedder's, whatever the pages are");
     mm.advise(id, area, Advice::Tag(0)).unwrap();
