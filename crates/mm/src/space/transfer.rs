@@ -79,7 +79,7 @@ pub enum TransferError {
     /// The page at this address may be a child's too, or is a part of a larger folio that somebody
     /// keeps from being split.
     Shared(Va),
-    /// What is at this address is no page: a guard, a marker, or poison.
+    /// What is at this address is no page: a guard, a marker, poison, or broken memory.
     NoPage(Va),
 }
 
@@ -263,12 +263,13 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         if attrs.has(Attrs::SPECIAL) {
             return Ok(Err(Next::Again)); // it came just now
         }
-        if !attrs.has(Attrs::EXCLUSIVE) {
-            return Err(TransferError::Shared(from));
-        }
         let span = leaf.level.span();
         let is_whole = leaf.va == from && to.is_aligned(span) && bytes >= span.get();
         let there = self.tables.walk(to);
+        let is_large = there.level > Level::BASE && matches!(there.entry, Entry::Leaf { .. });
+        if !is_large && !attrs.has(Attrs::EXCLUSIVE) {
+            return Err(TransferError::Shared(from));
+        }
         match there.entry {
             // A table in its way may be empty; it stays (S2).
             Entry::None if is_whole && there.level >= leaf.level => {
@@ -307,6 +308,7 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         let arrived = self.arrive(passage, outs);
         self.leave(passage, outs, arrived); // what is held is let go behind it
         match arrived {
+            0 if passage.level > Level::BASE => Ok(Next::Again), // perhaps an empty table came
             0 => Err(TransferError::Present(passage.to)),
             _ => Ok(Next::Behind(Bytes::new(arrived as u64 * passage.level.span().get()))),
         }
@@ -405,8 +407,8 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
             false => Some(match self.stock.hold(pa.frame()) {
                 Ok(held) if held.order() > order => return Err(Halt::Split(pa.frame())),
                 Ok(held) => held,
-                Err(NotHeld::Broken) => return Err(Halt::Failed(TransferError::NoPage(va))),
-                Err(_) => return Err(Halt::Taken),
+                Err(NotHeld::Busy) => return Err(Halt::Taken),
+                Err(_) => return Err(Halt::Failed(TransferError::NoPage(va))),
             }),
         };
         let accessed = self.stock.machine.rules().accessed;
