@@ -234,9 +234,10 @@ impl Counters {
         self.rings = rings;
     }
 
-    /// Counts nothing from now on.
+    /// Counts nothing from now on: faults first, so that none is told of memory whose mapping is
+    /// not. Its threads run meanwhile.
     pub(crate) fn disable(&mut self) {
-        for fd in self.others.iter().chain(&self.faults) {
+        for fd in self.faults.iter().chain(&self.others) {
             let _ = sys::perf_enable(fd, false);
         }
         self.drain();
