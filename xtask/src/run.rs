@@ -45,18 +45,21 @@ pub(crate) fn foliant_output(what: &str, args: &[&str]) -> Result<String, String
 fn built() -> Result<PathBuf, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || {
-        let this = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
         let args = ["build", "--workspace", "--bin", "foliant", "--test", "readme"];
         cargo("build of the command", &args, &[])?;
-        Ok(this.with_file_name("foliant"))
+        beside("foliant")
     };
     BUILT.get_or_init(build).clone()
 }
 /// Runs an example, which the tests have built beside this program: a run by its name alone would
 /// build what it uses once more, with other features.
 pub(crate) fn example(name: &str) -> Result<(), String> {
+    run("example", &mut Command::new(beside("examples")?.join(name))).map(drop)
+}
+/// What stands beside this program.
+fn beside(name: &str) -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
-    run("example", &mut Command::new(this.with_file_name("examples").join(name))).map(drop)
+    Ok(this.with_file_name(name))
 }
 
 fn run(what: &str, command: &mut Command) -> Result<Vec<u8>, String> {

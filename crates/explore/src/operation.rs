@@ -302,7 +302,7 @@ operations! {
     /// The huge pages of an object are reserved.
     ReservePooled,
     /// The huge pages of an object are brought.
-    PopulatePooled,
+    PromisePooled,
     /// A handler fills a huge page that an object has not.
     HandlePooled,
     /// Writes to an object's huge page are told for a while.
@@ -438,7 +438,7 @@ impl Operation {
                 | Op::PunchPooled
                 | Op::RegrowPooled
                 | Op::ReservePooled
-                | Op::PopulatePooled
+                | Op::PromisePooled
                 | Op::HandlePooled
                 | Op::WatchPooled
                 | Op::LetInPooled
@@ -894,7 +894,7 @@ impl<P: Paging> Scene<P> {
             Op::ReservePooled => {
                 any(mm.reserve_object(self.pooled(), Pages::new(0), Pages::new(512)));
             }
-            Op::PopulatePooled => {
+            Op::PromisePooled => {
                 any(mm.promise_object(self.pooled(), Pages::new(0), Pages::new(512)));
             }
             Op::WriteObject => fault(of(ground::Place::Shared, 0), Access::Write),

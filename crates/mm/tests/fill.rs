@@ -6,7 +6,7 @@ use crate::common::*;
 use foliant::fault::{FillError, FillWith, Orders, Unfilled};
 use foliant::manager::Setup;
 use foliant::space::{Advice, Flags, Place, RangeError, SpaceId};
-use foliant::table::{Aarch64, Attrs, Entry, Paging, Riscv64, X86_64};
+use foliant::table::{Aarch64, Attrs, Paging, Riscv64, X86_64};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Order, Pages, Va};
@@ -36,13 +36,6 @@ fn zeros(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64, count: u64) -> Resu
 }
 fn ended(done: u64, why: impl Into<FillError>) -> Result<(), Unfilled> {
     Err(Unfilled { done: Bytes::new(done * PAGE), why: why.into() })
-}
-fn entry(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> Option<Attrs> {
-    mm.with_leaves(id, page(nth), |mut leaves| match leaves.next()?.entry {
-        Entry::Leaf { attrs, .. } => Some(attrs),
-        _ => None,
-    })
-    .unwrap()
 }
 /// An armed area of so many pages at `BASE`, in a space that this CPU runs.
 fn armed(mm: &AnyMm<'_, impl Paging>, count: u64) -> SpaceId {

@@ -44,13 +44,6 @@ fn ended(done: u64, why: impl Into<TransferError>) -> Result<(), Untransferred> 
 fn va(nth: u64) -> Va {
     page(nth).start()
 }
-fn entry(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> Option<Attrs> {
-    mm.with_leaves(id, page(nth), |mut leaves| match leaves.next()?.entry {
-        Entry::Leaf { attrs, .. } => Some(attrs),
-        _ => None,
-    })
-    .unwrap()
-}
 /// A space that this CPU runs, with an area of so many pages at `BASE`, and an armed one at `TO`.
 fn ready(mm: &AnyMm<'_, impl Paging>, count: u64) -> SpaceId {
     let id = mm.create(None).unwrap();

@@ -106,12 +106,13 @@ impl Reason {
     }
     /// The reason of a difference between what `pagemap` says of two pages with equal contents.
     pub(crate) fn of_words(calls: &[Call], host: &str, ours: &str) -> Option<Reason> {
-        let is_zeros = host.contains("holds 0x0, 0x0, 0x0,") && has_more(ours, host, EXCLUSIVE);
+        let has_zeros = host.contains("holds 0x0, 0x0, 0x0,");
+        let is_zeros = has_zeros && has_more(ours, host, EXCLUSIVE);
         let is_protected = has_more(host, ours, WRITE_PROTECTED);
         match () {
             () if wants_large(calls) && is_zeros => Some(Reason::SplitLeavesZeros),
             () if calls.iter().any(answers_faults) && is_protected => Some(Reason::StaleProtection),
-            () if collapses_filled(calls) && has_more(host, ours, EXCLUSIVE) => {
+            () if collapses_filled(calls) && has_zeros && has_more(host, ours, EXCLUSIVE) => {
                 Some(Reason::ReadOnlyStays)
             }
             () => Reason::of_pages(calls),
@@ -317,6 +318,11 @@ mod tests {
         assert_eq!(Reason::of_words(&asked, &open, &protected), None);
         assert_eq!(Reason::of_words(&asked, &of(0x82, 7), &open), None);
         assert_eq!(Reason::of_words(&large, &protected, &open), None);
+        let both = [Call::new(0, Name::Userfault, &[]), advice(MADV_COLLAPSE)];
+        assert_eq!(Reason::of_words(&both, &own, &shared), Some(Reason::ReadOnlyStays));
+        assert_eq!(Reason::of_words(&both, &shared, &own), None);
+        assert_eq!(Reason::of_words(&both, &of(0x81, 1), &of(0x80, 1)), None, "no zeros");
+        assert_eq!(Reason::of_words(&both[1..], &own, &shared), None, "nobody asked");
     }
 
     #[test]

@@ -7,8 +7,7 @@ use crate::fault::{
     Refusal, Unfilled,
 };
 use crate::space::{
-    self, Area, Holes, NextTransfer, RangeError, SpaceId, Steps, TransferError, Untransferred,
-    Watch,
+    self, Area, Halt, Holes, RangeError, SpaceId, Steps, TransferError, Untransferred, Watch,
 };
 use crate::split::SplitInto;
 use crate::sync::Outside;
@@ -93,29 +92,26 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         while done < from.bytes().get() || done == 0 {
             outside.yield_now(self.stock.machine);
             let rest = VaRange::new(from.start().add(done), from.end()).expect("a part of it");
-            let next = self.transfer_some(id, (rest, to.add(done)), holes);
-            let failed = |why| Untransferred { done: Bytes::new(done), why };
-            tries = match next.map_err(failed)? {
-                NextTransfer::Behind(bytes) => {
+            let failed = |why| Err(Untransferred { done: Bytes::new(done), why });
+            match self.transfer_some(id, (rest, to.add(done)), holes) {
+                Ok(bytes) => {
                     done += bytes.get();
-                    0
+                    tries = 0;
                 }
-                NextTransfer::Again => tries,
-                NextTransfer::Taken => {
-                    self.stock.machine.relax();
-                    tries
-                }
-                NextTransfer::Split(_) if tries == TRIES => {
-                    return Err(failed(TransferError::Shared(rest.start())));
+                Err(Halt::Failed(why)) => return failed(why),
+                Err(Halt::Waits | Halt::Changed) => {}
+                Err(Halt::Taken) => self.stock.machine.relax(),
+                Err(Halt::Split(_)) if tries == TRIES => {
+                    return failed(TransferError::Shared(rest.start()));
                 }
                 // Where it is not split somebody has it, or it is another's by now.
-                NextTransfer::Split(frame) => {
+                Err(Halt::Split(frame)) => {
                     if self.split_frame(frame, SplitInto::BASE).is_err() {
                         self.stock.machine.relax();
                     }
-                    tries + 1
+                    tries += 1;
                 }
-            };
+            }
         }
         Ok(())
     }
@@ -124,7 +120,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         id: SpaceId,
         pages: (VaRange, Va),
         holes: Holes,
-    ) -> Result<NextTransfer, TransferError> {
+    ) -> Result<Bytes, Halt> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
         space::transfer(&self.stock, &space, pages, holes, &mut Steps::at_the_face())
     }

@@ -126,7 +126,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// memory for it. Until then a small page is *promised*: it does not come with others, and
     /// [`ObjectPage::is_promised`] says so. What is promised already counts as touched by this.
     /// Refused with [`RangeError::NoMemory`] where there is not as much free memory as lacks; where
-    /// it runs out all the same, those that came before stay.
+    /// it runs out all the same, those that came before stay. A touch just as a page comes may pass
+    /// for none.
     pub fn promise_object(&self, id: ObjectId, from: Pages, to: Pages) -> Result<(), RangeError> {
         let room = self.object_room(id).ok_or(RangeError::NoObject)?;
         let range = object::range::<P>(from.min(room), to.min(room))?;

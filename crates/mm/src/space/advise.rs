@@ -4,12 +4,12 @@ use super::area::{Area, Flags};
 use super::attach;
 use super::error::RangeError;
 use super::huge;
-use super::ops::{change_entries, check, covered};
+use super::ops::{Rewrite, check, covered};
 use super::prepaid;
 use super::record::Space;
 use super::split_leaf;
 use super::steps::Steps;
-use super::walk::{self, Uncached, Unchanged};
+use super::walk::{self, Noting, Uncached, Unchanged};
 use super::watch::{self, Watch};
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
@@ -154,10 +154,10 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         Advice::Free => {
             let clean = |old: Attrs| old.without(Attrs::DIRTY);
             let replace = stock.machine.rules().replace;
-            change_entries(replace, stock, space, range, &mut gather, steps, clean);
+            let edit = Freeing(Rewrite { range, change: clean, replace });
+            let mut sink = Noting { machine: stock.machine, gather: &mut gather, steps };
+            walk::edit(stock, space, range, &edit, &mut sink);
             gather.settle();
-            let mut sink = Uncached { machine: stock.machine, steps };
-            walk::edit(stock, space, range, &TakeOut(SoftKind::Poison), &mut sink);
         }
         Advice::PopulateRead | Advice::PopulateWrite => {}
         Advice::GuardInstall => {
@@ -168,7 +168,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         }
         Advice::GuardRemove => {
             let mut sink = Uncached { machine: stock.machine, steps };
-            walk::edit(stock, space, range, &TakeOut(SoftKind::Guard), &mut sink);
+            walk::edit(stock, space, range, &Unguard, &mut sink);
         }
     }
     gather.flush();
@@ -230,15 +230,33 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     done
 }
 
-/// Takes out the words of a kind that stand in the place of a page.
-struct TakeOut(SoftKind);
+/// Other attributes for leaves whose contents may be dropped; poison goes.
+struct Freeing<C>(Rewrite<C>);
 
-impl<P: Paging> Edit<P> for TakeOut {
+impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Freeing<C> {
+    fn ignores(&self) -> u64 {
+        Edit::<P>::ignores(&self.0)
+    }
+    fn leaf(&self, at: At, word: u64, pa: Pa, attrs: Attrs) -> Verdict {
+        Edit::<P>::leaf(&self.0, at, word, pa, attrs)
+    }
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
+        match soft.kind {
+            SoftKind::Poison => Verdict::Put(0),
+            _ => Edit::<P>::soft(&self.0, at, soft),
+        }
+    }
+}
+
+/// Takes guards out.
+struct Unguard;
+
+impl<P: Paging> Edit<P> for Unguard {
     fn leaf(&self, _: At, _: u64, _: Pa, _: Attrs) -> Verdict {
         Verdict::Keep
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
-        let is_one = at.level == Level::BASE && soft.kind == self.0;
-        if is_one { Verdict::Put(0) } else { Verdict::Keep }
+        let is_guard = at.level == Level::BASE && soft.kind == SoftKind::Guard;
+        if is_guard { Verdict::Put(0) } else { Verdict::Keep }
     }
 }

@@ -138,7 +138,7 @@ pub(crate) use remap::remap;
 pub(crate) use seen::{Agreed, Seen, SeenTables};
 pub(crate) use steps::Steps;
 pub(crate) use switch::{Ending, switch};
-pub(crate) use transfer::{Next as NextTransfer, transfer};
+pub(crate) use transfer::{Halt, transfer};
 pub(crate) use watch::{watch, watched};
 
 use crate::flush::{Gather, Used};

@@ -128,27 +128,23 @@ impl fmt::Display for Untransferred {
 }
 impl error::Error for Untransferred {}
 
-/// What comes next in a transfer.
-pub(crate) enum Next {
-    /// So much is done; what is behind it.
-    Behind(Bytes),
+/// Why a batch ends before a place.
+pub(crate) enum Halt {
+    Failed(TransferError),
     /// The folio of this frame is larger than what goes: it is split first.
     Split(Frame),
-    /// Somebody else holds the folio of the first page.
+    /// Somebody else holds the folio.
     Taken,
-    /// Something was in the way that was waited for, or it is another by now.
-    Again,
-}
-
-/// Why a batch ends before a place.
-enum Halt {
-    Failed(TransferError),
-    Split(Frame),
-    Taken,
-    /// A word that somebody else has out of use; it was waited for.
+    /// A word that somebody else has out of use. At the first place it was waited for.
     Waits,
     /// It is something else by now.
     Changed,
+}
+
+impl<E: Into<TransferError>> From<E> for Halt {
+    fn from(why: E) -> Halt {
+        Halt::Failed(why.into())
+    }
 }
 
 /// What was taken at a place of the source.
@@ -175,15 +171,15 @@ impl Passage {
     }
 }
 
-/// Transfers the first pages of `from` to addresses from `to` on, with one flush. The caller goes
-/// on with what is behind them.
+/// Transfers the first pages of `from` to addresses from `to` on, with one flush, and says how many
+/// bytes are done. The caller goes on with what is behind them.
 pub(crate) fn transfer<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     (from, to): (VaRange, Va),
     holes: Holes,
     steps: &mut Steps,
-) -> Result<Next, TransferError> {
+) -> Result<Bytes, Halt> {
     check::<P>(from)?;
     let target = VaRange::sized(to, from.bytes()).ok_or(RangeError::Outside(to))?;
     check::<P>(target)?;
@@ -192,18 +188,21 @@ pub(crate) fn transfer<M: Machine, P: Paging>(
     let find = |va| space.areas.find(stock.machine, va).ok_or(unsuitable);
     let (source, dest) = (find(from.start())?, find(to)?);
     if !suits(&source, &dest) {
-        return Err(unsuitable);
+        return Err(unsuitable.into());
     }
     let (from, target) = (from.intersect(source.range), target.intersect(dest.range));
     let bytes = from.bytes().get().min(target.bytes().get());
     let run = Transfer { stock, space, tables: space.tables(stock), dest, holes };
-    run.part_zeros(from.start());
-    let passage = match run.large_leaf(from.start()) {
-        None => run.small_passage((from.start(), to), bytes),
-        Some(leaf) => match run.large_passage(leaf, (from.start(), to), bytes)? {
-            Ok(passage) => passage,
-            Err(next) => return Ok(next),
-        },
+    let there = run.tables.walk(from.start());
+    let passage = match there.entry {
+        Entry::Leaf { pa, attrs } if there.level > Level::BASE && !attrs.has(Attrs::SPECIAL) => {
+            run.large_passage((there, pa, attrs), (from.start(), to), bytes)?
+        }
+        Entry::Leaf { .. } if there.level > Level::BASE => {
+            split_leaf(stock, space, &run.tables, there.va, there.level); // page by page
+            run.small_passage((from.start(), to), bytes)
+        }
+        _ => run.small_passage((from.start(), to), bytes),
     };
     run.batch(passage)
 }
@@ -229,20 +228,6 @@ struct Transfer<'t, 'm, M: Machine, P: Paging> {
 }
 
 impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
-    /// Takes a large leaf of zeros apart, if one is there: they go page by page.
-    fn part_zeros(&self, va: Va) {
-        if let Some(leaf) = self.large_leaf(va)
-            && matches!(leaf.entry, Entry::Leaf { attrs, .. } if attrs.has(Attrs::SPECIAL))
-        {
-            split_leaf(self.stock, self.space, &self.tables, leaf.va, leaf.level);
-        }
-    }
-    /// The large leaf at an address, if one is there.
-    fn large_leaf(&self, va: Va) -> Option<Found> {
-        let there = self.tables.walk(va);
-        let is_large = there.level > Level::BASE && matches!(there.entry, Entry::Leaf { .. });
-        is_large.then_some(there)
-    }
     /// Places of base pages: those of one table at either end, and one at a time where the ranges
     /// overlap, for each makes room for the next.
     fn small_passage(&self, (from, to): (Va, Va), bytes: u64) -> Passage {
@@ -255,51 +240,40 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
     /// The place of a large leaf that goes as a whole; or what is done before base pages go.
     fn large_passage(
         &self,
-        leaf: Found,
+        (leaf, pa, attrs): (Found, Pa, Attrs),
         (from, to): (Va, Va),
         bytes: u64,
-    ) -> Result<Result<Passage, Next>, TransferError> {
-        let Entry::Leaf { pa, attrs } = leaf.entry else { unreachable!("a leaf was found") };
-        if attrs.has(Attrs::SPECIAL) {
-            return Ok(Err(Next::Again)); // it came just now
-        }
+    ) -> Result<Passage, Halt> {
         let span = leaf.level.span();
         let is_whole = leaf.va == from && to.is_aligned(span) && bytes >= span.get();
         let there = self.tables.walk(to);
         let is_large = there.level > Level::BASE && matches!(there.entry, Entry::Leaf { .. });
         if !is_large && !attrs.has(Attrs::EXCLUSIVE) {
-            return Err(TransferError::Shared(from));
+            return Err(TransferError::Shared(from).into());
         }
         match there.entry {
             // A table in its way may be empty; it stays (S2).
             Entry::None if is_whole && there.level >= leaf.level => {
-                Ok(Ok(Passage { from, to, level: leaf.level, places: 1 }))
+                Ok(Passage { from, to, level: leaf.level, places: 1 })
             }
-            Entry::None | Entry::Table(_) => Ok(Err(Next::Split(pa.frame()))),
+            Entry::None | Entry::Table(_) => Err(Halt::Split(pa.frame())),
             Entry::Soft(soft) if soft.is_waited_for() => {
                 self.wait(self.tables.lock(to, there.level));
-                Ok(Err(Next::Again))
+                Err(Halt::Waits)
             }
-            Entry::Leaf { .. } | Entry::Soft(_) => Err(TransferError::Present(to)),
+            Entry::Leaf { .. } | Entry::Soft(_) => Err(TransferError::Present(to).into()),
         }
     }
 
     /// See the module's text.
-    fn batch(&self, passage: Passage) -> Result<Next, TransferError> {
+    fn batch(&self, passage: Passage) -> Result<Bytes, Halt> {
         let mut gather = Gather::new(self.stock, &self.space.member.target);
-        let passage = match self.empty_in(passage)? {
-            Ok(places) => Passage { places: places.min(gather.left()), ..passage },
-            Err(next) => return Ok(next),
-        };
+        let places = self.empty_in(passage)?.min(gather.left());
+        let passage = Passage { places, ..passage };
         let mut outs = [const { Out::Hole }; BATCH];
         let (taken, halt) = self.take(passage, &mut gather, &mut outs);
-        if taken == 0 {
-            return match halt {
-                Some(Halt::Failed(why)) => Err(why),
-                Some(Halt::Split(frame)) => Ok(Next::Split(frame)),
-                Some(Halt::Taken) => Ok(Next::Taken),
-                Some(Halt::Waits | Halt::Changed) | None => Ok(Next::Again),
-            };
+        if let (0, Some(halt)) = (taken, halt) {
+            return Err(halt);
         }
         gather.cover_others(); // split::T7
         gather.settle(); // space::seen::W3
@@ -308,26 +282,28 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         let arrived = self.arrive(passage, outs);
         self.leave(passage, outs, arrived); // what is held is let go behind it
         match arrived {
-            0 if passage.level > Level::BASE => Ok(Next::Again), // perhaps an empty table came
-            0 => Err(TransferError::Present(passage.to)),
-            _ => Ok(Next::Behind(Bytes::new(arrived as u64 * passage.level.span().get()))),
+            0 if passage.level > Level::BASE => Err(Halt::Changed), // perhaps an empty table came
+            0 => Err(TransferError::Present(passage.to).into()),
+            _ => Ok(Bytes::new(arrived as u64 * passage.level.span().get())),
         }
     }
     /// How many places of the destination are empty from the first on, in a table that is made
     /// where it lacks.
-    fn empty_in(&self, passage: Passage) -> Result<Result<usize, Next>, TransferError> {
-        let Passage { to, level, .. } = passage;
-        let source = self.tables.walk(passage.from);
-        if self.holes == Holes::Refused && source.level > level && source.entry == Entry::None {
-            return Err(TransferError::Absent(passage.from));
+    fn empty_in(&self, passage: Passage) -> Result<usize, Halt> {
+        let Passage { from, to, level, .. } = passage;
+        let source = self.tables.walk(from);
+        if source.level > level && source.entry == Entry::None {
+            self.leave_out(from)?;
         }
         match Supply::of(self.stock, &self.space.charge).ensure(&self.tables, to, level) {
             Ok(()) => {}
             Err(NoTable::Record(why)) => return Err(RangeError::from(why).into()),
-            Err(NoTable::Blocked(Blocked::Leaf(_))) => return Err(TransferError::Present(to)),
+            Err(NoTable::Blocked(Blocked::Leaf(_))) => {
+                return Err(TransferError::Present(to).into());
+            }
             Err(NoTable::Blocked(Blocked::Soft(level))) => {
                 self.wait(self.tables.lock(to, level));
-                return Ok(Err(Next::Again));
+                return Err(Halt::Waits);
             }
             Err(NoTable::Blocked(why)) => panic!("{to} was checked, and yet: {why}"),
         }
@@ -335,13 +311,20 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         let slots = passage.slots(to);
         let used = locked.first_used(slots).map(|used| used.index() - slots.first().index());
         match (used, locked.entry(slots.first())) {
-            (None, _) => Ok(Ok(passage.places)),
+            (None, _) => Ok(passage.places),
             (Some(0), Entry::Soft(soft)) if soft.is_waited_for() => {
                 self.wait(Ok(locked));
-                Ok(Err(Next::Again))
+                Err(Halt::Waits)
             }
-            (Some(0), _) => Err(TransferError::Present(to)),
-            (Some(places), _) => Ok(Ok(places)),
+            (Some(0), _) => Err(TransferError::Present(to).into()),
+            (Some(places), _) => Ok(places),
+        }
+    }
+    /// Goes over a hole, if holes are left out.
+    fn leave_out(&self, hole: Va) -> Result<(), TransferError> {
+        match self.holes {
+            Holes::Skipped => Ok(()),
+            Holes::Refused => Err(TransferError::Absent(hole)),
         }
     }
     /// Waits for the owner of a word that is out of use.
@@ -359,12 +342,10 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
     ) -> (usize, Option<Halt>) {
         let locked = match self.tables.lock(passage.from, passage.level) {
             Ok(locked) => locked,
-            Err(Missing { what: Gap::None, .. }) if self.holes == Holes::Skipped => {
-                return (passage.places, None);
-            }
-            Err(Missing { what: Gap::None, .. }) => {
-                return (0, Some(Halt::Failed(TransferError::Absent(passage.from))));
-            }
+            Err(Missing { what: Gap::None, .. }) => match self.leave_out(passage.from) {
+                Ok(()) => return (passage.places, None),
+                Err(why) => return (0, Some(why.into())),
+            },
             Err(Missing { what: Gap::Soft, level }) => {
                 self.wait(self.tables.lock(passage.from, level));
                 return (0, Some(Halt::Waits));
@@ -392,23 +373,25 @@ impl<'t, 'm, M: Machine, P: Paging> Transfer<'t, 'm, M, P> {
         let (va, level) = (locked.va_of(slot), locked.level());
         let order = level.order().expect("a leaf's level");
         let (pa, seen) = match locked.entry(slot) {
-            Entry::None if self.holes == Holes::Skipped => return Ok(Out::Hole),
-            Entry::None => return Err(Halt::Failed(TransferError::Absent(va))),
+            Entry::None => {
+                self.leave_out(va)?;
+                return Ok(Out::Hole);
+            }
             Entry::Leaf { pa, attrs } => (pa, attrs),
             Entry::Soft(soft) if soft.is_waited_for() => return Err(Halt::Waits),
-            Entry::Soft(_) => return Err(Halt::Failed(TransferError::NoPage(va))),
+            Entry::Soft(_) => return Err(TransferError::NoPage(va).into()),
             Entry::Table(_) => return Err(Halt::Changed), // it was a leaf a moment ago
         };
         let held = match seen.has(Attrs::SPECIAL) {
             true => None,
             false if !seen.has(Attrs::EXCLUSIVE) => {
-                return Err(Halt::Failed(TransferError::Shared(va)));
+                return Err(TransferError::Shared(va).into());
             }
             false => Some(match self.stock.hold(pa.frame()) {
                 Ok(held) if held.order() > order => return Err(Halt::Split(pa.frame())),
                 Ok(held) => held,
                 Err(NotHeld::Busy) => return Err(Halt::Taken),
-                Err(_) => return Err(Halt::Failed(TransferError::NoPage(va))),
+                Err(_) => return Err(TransferError::NoPage(va).into()),
             }),
         };
         let accessed = self.stock.machine.rules().accessed;

@@ -11,7 +11,7 @@ use beside::Beside;
 use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Flags, MapRequest, ObjectId, Place, SpaceId};
-use foliant::table::{Paging, X86_64};
+use foliant::table::{Attrs, Entry, Paging, X86_64};
 use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::{AnyMachine, Machine, Owner};
 use foliant_sim::{Config, Sim};
@@ -202,6 +202,15 @@ pub fn row(from: u64, count: u64) -> VaRange {
 
 pub fn page(nth: u64) -> VaRange {
     row(nth, 1)
+}
+
+/// What the leaf at the nth page behind `BASE` says, if one is there.
+pub fn entry(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> Option<Attrs> {
+    mm.with_leaves(id, page(nth), |mut leaves| match leaves.next()?.entry {
+        Entry::Leaf { attrs, .. } => Some(attrs),
+        _ => None,
+    })
+    .unwrap()
 }
 
 pub fn request(place: Place, bytes: u64, flags: Flags) -> MapRequest {
