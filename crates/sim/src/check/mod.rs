@@ -13,7 +13,7 @@
 //! | `zeroed_before_user` | nothing of an earlier owner is left where a user first reaches a frame |
 //! | `counters_recount` | what the manager counts equals a recount |
 //! | `quiescent` | at the end nothing is outstanding, no user frame is left, and every table is in use |
-//! | `small_and_large` | a user's leaf becomes a table when no CPU can use the leaf any more |
+//! | `small_and_large` | a user's leaf becomes a table, and a table a leaf, when no CPU can use the old one any more |
 //! | `bbm` | break-before-make, where the machine demands it |
 //! | `groups` | entries that may be cached as one are alike, and change as one |
 //!

@@ -1,39 +1,52 @@
-//! A user's leaf becomes a table only when no CPU can use the leaf any more (G3).
+//! A user's leaf becomes a table only when no CPU can use the leaf any more, and a table a leaf
+//! only when no CPU can use the table (G3).
 //!
 //! Whatever the machine's rule for live entries is, a page that is cached by a large leaf and by a
 //! small one at once has two meanings. So a word that a large leaf was read from and that becomes a
-//! pointer to a table is not cached as the leaf by a CPU that runs its root. What is kept under the
-//! tag of another root is gone when that root is activated again.
+//! pointer to a table is not cached as the leaf by a CPU that runs its root, and one that becomes a
+//! leaf is not cached as a pointer. What is kept under the tag of another root is gone when that
+//! root is activated again.
 //!
-//! **Not here**: leaves of the kernel half, which may be taken apart in place; a table that becomes
-//! a leaf.
+//! **Not here**: the kernel half, whose leaves may be taken apart in place; small leaves that
+//! outlive the pointer to their table (`no_stale_translation`).
 
 use super::{Checker, Event, Report, Seen};
 use crate::cache::Cached;
 use crate::config::Format;
-use crate::format::Decoded;
+use crate::format::{Decoded, Half};
 use foliant_units::{Cpu, Pa};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a leaf is cached: its word, the CPU, the tag.
+/// Where a word is cached: its address, the CPU, the tag.
 type Place = (u64, u16, Pa);
+
+/// What a word says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Says {
+    Leaf,
+    Table,
+}
 
 #[derive(Debug)]
 pub(super) struct SmallAndLarge {
     format: Format,
     roots: BTreeMap<u16, Pa>,
-    /// Users' leaves above the lowest level that are cached: the level, and for how many addresses.
-    cached: BTreeMap<Place, (u8, u32)>,
-    /// Those whose words became tables while the CPU did not run the root.
-    outdated: BTreeSet<(u16, Pa, u64)>,
+    /// Users' words above the lowest level that are cached: the level, and for how many addresses.
+    cached: BTreeMap<(Place, Says), (u8, u32)>,
+    /// Those whose words became the other while the CPU did not run the root.
+    outdated: BTreeSet<(u16, Pa, u64, Says)>,
 }
 
 fn place(cpu: Cpu, entry: &Cached) -> Place {
     (entry.word.get(), cpu.0, entry.tag)
 }
 
-fn is_large(entry: &Cached) -> bool {
-    !entry.table && entry.level > 0 && entry.rights.user
+/// What the word of a cached entry said, where it is one of a user that says either.
+fn said(entry: &Cached) -> Option<Says> {
+    match entry.table {
+        true => (entry.half == Half::User).then_some(Says::Table),
+        false => (entry.level > 0 && entry.rights.user).then_some(Says::Leaf),
+    }
 }
 
 impl SmallAndLarge {
@@ -42,30 +55,35 @@ impl SmallAndLarge {
         SmallAndLarge { format, roots, cached, outdated: BTreeSet::new() }
     }
 
-    /// A word is made: the CPU that can use both what it was and what it is.
-    fn made(&mut self, pa: Pa, new: u64) -> Option<u16> {
+    /// A word is made: the CPU that can use both what it was and what it is, and what it was.
+    fn made(&mut self, pa: Pa, new: u64) -> Option<(u16, Says)> {
         let word = pa.get();
-        let first = (word, 0, Pa::new(0));
+        let at = |word| ((word, 0, Pa::new(0)), Says::Leaf);
         let mut used = None;
-        for ((_, cpu, tag), (level, _)) in self.cached.range(first..(word + 1, 0, Pa::new(0))) {
-            if !matches!(self.format.decode(*level, new), Decoded::Table { .. }) {
+        for (((_, cpu, tag), old), (level, _)) in self.cached.range(at(word)..at(word + 1)) {
+            let other = match self.format.decode(*level, new) {
+                Decoded::Table { .. } => Says::Leaf,
+                Decoded::Leaf(_) => Says::Table,
+                Decoded::Nothing => continue,
+            };
+            if *old != other {
                 continue;
             }
             match self.roots.get(cpu) == Some(tag) {
-                true => used = used.or(Some(*cpu)),
-                false => _ = self.outdated.insert((*cpu, *tag, word)),
+                true => used = used.or(Some((*cpu, *old))),
+                false => _ = self.outdated.insert((*cpu, *tag, word, *old)),
             }
         }
         used
     }
 
-    fn dropped(&mut self, cpu: Cpu, entry: &Cached) {
-        let at = place(cpu, entry);
+    fn dropped(&mut self, cpu: Cpu, entry: &Cached, said: Says) {
+        let at = (place(cpu, entry), said);
         if let Some((_, count)) = self.cached.get_mut(&at) {
             *count -= 1;
             if *count == 0 {
                 self.cached.remove(&at);
-                self.outdated.remove(&(cpu.0, entry.tag, entry.word.get()));
+                self.outdated.remove(&(cpu.0, entry.tag, entry.word.get(), said));
             }
         }
     }
@@ -78,25 +96,38 @@ impl Checker for SmallAndLarge {
 
     fn event(&mut self, seen: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>) {
         match *event {
-            Event::Stored { pa, new, .. } => {
-                if let Some(cpu) = self.made(pa, new) {
-                    report(format!(
-                        "the word at {pa:?} is a table, and cpu {cpu} has it as a leaf"
-                    ));
+            Event::Stored { pa, new, .. } => match self.made(pa, new) {
+                Some((cpu, Says::Leaf)) => {
+                    report(format!("the word at {pa:?} is a table, and cpu {cpu} has it as a leaf"))
+                }
+                Some((cpu, Says::Table)) => {
+                    report(format!("the word at {pa:?} is a leaf, and cpu {cpu} has it as a table"))
+                }
+                None => {}
+            },
+            Event::Filled { entry } => {
+                if let Some(said) = said(&entry) {
+                    let at = (place(seen.cpu, &entry), said);
+                    self.cached.entry(at).or_insert((entry.level, 0)).1 += 1;
                 }
             }
-            Event::Filled { entry } if is_large(&entry) => {
-                self.cached.entry(place(seen.cpu, &entry)).or_insert((entry.level, 0)).1 += 1;
+            Event::Dropped { entry } => {
+                if let Some(said) = said(&entry) {
+                    self.dropped(seen.cpu, &entry, said);
+                }
             }
-            Event::Dropped { entry } if is_large(&entry) => self.dropped(seen.cpu, &entry),
             Event::Activated { root } => {
                 let (cpu, tag) = (seen.cpu.0, root.user);
                 self.roots.insert(cpu, tag);
-                let mut kept = self.outdated.range((cpu, tag, 0)..=(cpu, tag, u64::MAX));
-                if let Some((_, _, word)) = kept.next() {
+                let all = (cpu, tag, 0, Says::Leaf)..=(cpu, tag, u64::MAX, Says::Table);
+                if let Some((_, _, word, old)) = self.outdated.range(all).next() {
                     let word = Pa::new(*word);
+                    let (old, new) = match old {
+                        Says::Leaf => ("leaf", "table"),
+                        Says::Table => ("table", "leaf"),
+                    };
                     report(format!(
-                        "{tag:?} is activated again with the leaf at {word:?}, which is a table"
+                        "{tag:?} is activated again with the {old} at {word:?}, which is a {new}"
                     ));
                 }
             }

@@ -1,4 +1,4 @@
-//! `small_and_large`: a user's leaf that becomes a table.
+//! `small_and_large`: a user's leaf that becomes a table, and a table that becomes a leaf.
 
 use crate::*;
 use foliant_machine::{Scope, Tables};
@@ -118,4 +118,51 @@ fn what_is_kept_of_a_leaf_is_gone_when_its_root_is_activated_again() {
     flush(&sim, 1);
     run_again(&sim, 0, ROOT, Kept::Unchanged);
     clean(&sim);
+}
+
+/// CPU 0 has the pointer cached through which it read a leaf of the lowest level; the word is not
+/// present any more, and the leaf is gone.
+fn emptied(format: Format) -> (Sim, u64) {
+    let sim = machine(format);
+    let leaf = map(&sim, VA, 0, LARGE);
+    run(&sim, 0, ROOT);
+    touch(&sim, 0, VA, Access::Read);
+    put(&sim, leaf, 0);
+    flush(&sim, 0);
+    let word = (leaf & !0xfff) - PAGE + (VA >> 21 & 511) * 8;
+    put(&sim, word, 0);
+    (sim, word)
+}
+
+#[test]
+fn a_table_becomes_a_leaf_after_the_flush() {
+    for format in [X86, RISCV] {
+        let flush = |sim: &Sim| {
+            sim.invalidate(&one(Scope::Space(Pa::new(ROOT)), VA, 1, Tables::Removed));
+        };
+        let (sim, word) = emptied(format);
+        put(&sim, word, leaf(&sim, 1, LARGE));
+        let text =
+            format!("the word at {:?} is a leaf, and cpu 0 has it as a table", Pa::new(word));
+        found(&sim, &[(HERE, &text)]);
+        let (sim, word) = emptied(format);
+        flush(&sim);
+        put(&sim, word, leaf(&sim, 1, LARGE));
+        clean(&sim);
+        // What is kept under the tag of a root that is not run is gone before it is run again.
+        let kept = || {
+            let (sim, word) = emptied(format);
+            run(&sim, 0, OTHER);
+            put(&sim, word, leaf(&sim, 1, LARGE));
+            clean(&sim);
+            sim
+        };
+        let sim = kept();
+        run_again(&sim, 0, ROOT, Kept::Unchanged);
+        found(&sim, &[(HERE, "is activated again with the table at")]);
+        let sim = kept();
+        flush(&sim);
+        run_again(&sim, 0, ROOT, Kept::Unchanged);
+        clean(&sim);
+    }
 }
