@@ -171,7 +171,8 @@ fn at_each_grain(entries: &[u64], work: impl Fn(&Mm<'_>, SpaceId) -> Option<Spac
 
 #[test]
 fn the_grain_is_the_entries_per_shootdown_of_a_drop() {
-    at_each_grain(&[512], |mm, id| {
+    // 512 pages and the table that held them.
+    at_each_grain(&[513], |mm, id| {
         mm.advise(id, range(BASE, 2 * MB), Advice::DontNeed).unwrap();
         None
     });

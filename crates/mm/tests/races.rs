@@ -124,3 +124,40 @@ fn pages_that_are_populated_beside_a_fault_come_once() {
         assert!(mm.total(Event::LostRace) > lost, "nothing was prepared in vain");
     }
 }
+
+/// A table goes with all the pages that it had, and a fault puts a leaf of 2 MiB in its place: not
+/// before every CPU has forgotten the table (G3).
+#[test]
+fn a_large_leaf_waits_for_the_flush_of_the_table_that_was_in_its_place() {
+    let large = Policy::always(Orders::of(Order::SIZE_2M));
+    let machine = Beside::new(sim(2, 64));
+    let mm = &machine.manager(large);
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || mm.online());
+    }
+    let mut leaves = 0;
+    for step in 1.. {
+        let id = mm.create(None).unwrap();
+        let whole = area(mm, id, BASE, 2 * MB);
+        mm.set_policy(Policy::BASE_ONLY);
+        for nth in 0..2 {
+            machine.sim.on(cpu(nth), || {
+                mm.switch(Some(id)).unwrap();
+                store(&machine.sim, mm, id, BASE + u64::from(nth) * PAGE, 1);
+            });
+        }
+        mm.set_policy(large);
+        let touch = || _ = mm.fault(id, Va::new(BASE + 9 * PAGE), Access::Write);
+        let drop_all = || mm.advise(id, whole, Advice::DontNeed).unwrap();
+        let met = machine.before_step(step, touch, drop_all).is_some();
+        leaves += u64::from(mm.pages(id) == Some(Order::SIZE_2M.pages()));
+        for nth in 0..2 {
+            machine.sim.on(cpu(nth), || mm.switch(None).unwrap());
+        }
+        mm.end(id).unwrap();
+        if !met {
+            break;
+        }
+    }
+    assert!(leaves > 0, "none came beside it");
+}

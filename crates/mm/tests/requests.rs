@@ -3,6 +3,7 @@
 use crate::common::*;
 use foliant::fault::{Orders, Refusal};
 use foliant::manager::UserMapError;
+use foliant::object::ObjectRequest;
 use foliant::space::{
     Advice, Area, Edge, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId,
 };
@@ -11,7 +12,7 @@ use foliant::vmap::{Request, Users};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Order, Va, VaRange};
+use foliant_units::{Bytes, Level, Order, Pages, Va, VaRange};
 
 fn world() -> (&'static Sim, &'static Mm<'static>, SpaceId, Over) {
     let (sim, mm, kept) = kept(sim(1, 32), Policy::BASE_ONLY);
@@ -96,6 +97,68 @@ fn a_move_of_what_is_not_touched_makes_no_table() {
     let start = go(7 * WHOLE);
     assert_eq!(load(sim, mm, id, start + WHOLE / 2), 7);
     assert_eq!(tables(), 3 + 1, "what hangs in the top table stays (table::I5)");
+}
+
+/// An advice that drops all that a table of pages covers takes the table too, so that the next
+/// fault may map a leaf of 2 MiB; what is left in it keeps it, and so does a part that is not
+/// dropped.
+#[test]
+fn a_table_goes_with_all_that_it_covers() {
+    let (sim, mm, id, _over) = world();
+    area(mm, id, BASE, 2 * SIZE_2M);
+    let tables = || mm.tables(id).unwrap().get();
+    let pages = |from, count| range(BASE + from * PAGE, count * PAGE);
+    let drop = |from, count| mm.advise(id, pages(from, count), Advice::DontNeed).unwrap();
+    let fill = || {
+        mm.set_policy(Policy::BASE_ONLY);
+        (0..1024).step_by(64).for_each(|nth| _ = store(sim, mm, id, BASE + nth * PAGE, nth));
+        mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
+        tables()
+    };
+    let level = |nth| {
+        store(sim, mm, id, BASE + nth * PAGE, 1);
+        let leaf = mm.with_leaves(id, pages(nth, 1), |mut leaves| leaves.next()).flatten();
+        leaf.expect("it is mapped").level
+    };
+    let both = fill();
+
+    drop(1, 1023);
+    assert_eq!(tables(), both - 1, "the second is covered");
+    assert_eq!((level(512), load(sim, mm, id, BASE)), (Level::SIZE_2M, 0));
+    drop(0, 512);
+    assert_eq!(level(5), Level::SIZE_2M);
+    drop(0, 1024);
+    assert_eq!(fill(), both);
+    drop(0, 100);
+    drop(100, 412);
+    assert_eq!((tables(), level(0)), (both, Level::BASE), "by parts");
+    drop(512, 512);
+    assert_eq!(tables(), both - 1);
+    drop(0, 512);
+    assert_eq!(fill(), both);
+    mm.advise(id, pages(3, 1), Advice::GuardInstall).unwrap();
+    drop(0, 512);
+    assert_eq!((tables(), level(4)), (both, Level::BASE), "a guard stays");
+    mm.audit(&[id]).unwrap();
+}
+
+/// The same where an object loses all the pages of a table: its own tables get a leaf of 2 MiB
+/// again.
+#[test]
+fn an_objects_table_goes_with_all_that_it_covers() {
+    let (_, mm, _, _over) = world();
+    let pages = Pages::new(1024);
+    let object = mm.create_object(&ObjectRequest { pages, ..Default::default() }).unwrap();
+    let has = || {
+        mm.object_page(object, Pages::new(9), Access::Write).unwrap().expect("a write makes it");
+        mm.object_pages(object).unwrap().get()
+    };
+    assert_eq!(has(), 1);
+    mm.set_object_policy(Policy::always(Orders::of(Order::SIZE_2M)));
+    mm.punch_object(object, Pages::new(0), Pages::new(512)).unwrap();
+    assert_eq!(has(), 512);
+    mm.end_object(object).unwrap();
+    mm.audit(&[]).unwrap();
 }
 
 #[test]

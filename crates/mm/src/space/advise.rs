@@ -136,7 +136,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         Advice::Tag(tag) => change(&|area| (area.flags, tag))?,
         Advice::UserfaultDisarm => flags(Flags::NONE, Flags::USERFAULT)?,
         Advice::DontNeed => {
-            let zap = Zap::new(stock, space, Guards::Keep);
+            let zap = Zap::new(stock, space, Guards::Keep).reclaiming();
             match keeps_watch.get() {
                 true => {
                     for area in space.areas.overlapping(stock.machine, range) {

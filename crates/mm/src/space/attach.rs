@@ -199,7 +199,7 @@ pub(crate) fn zap_attached<'m, M: Machine, P: Paging>(
         // What leaves an object for good takes the copies with it; of huge pages Linux drops poison
         // with any page.
         let is_dropped = copies == Copies::Go || area.flags.huge_order().is_some();
-        let zap = Zap::new(stock, &space, Guards::Keep);
+        let zap = Zap::new(stock, &space, Guards::Keep).reclaiming();
         let zap = if is_dropped { zap } else { zap.keeping_poison() };
         match is_all {
             _ if area.keeps_watch() => {

@@ -15,10 +15,12 @@
 //!   only what it has seen to be empty under that lock (table::I10), or in the top table
 //!   (table::I5). A split or a move of a folio looks no area up: it takes out of use and brings
 //!   back what is there, and an operation that would change the entry waits for it (S6).
-//! - S2. A table is taken out only where no area is left in its reach, but for two that the holder
-//!   of the writer takes out inside of an area: an empty one in the place of a huge page
-//!   (`clear_way`), and one whose leaves become one (the collapse of `compact`). It is given back
-//!   only after the flush and after every fault that may have walked through it is gone.
+//! - S2. A table is taken out only where no area is left in its reach, but for three that the
+//!   holder of the writer takes out inside of an area: an empty one in the place of a huge page
+//!   (`clear_way`), one whose leaves become one (the collapse of `compact`), and one of base level
+//!   that is empty when an advice or an object has dropped all that it covers (`reclaiming`), so
+//!   that a leaf of 2 MiB may come again. It is given back only after the flush and after every
+//!   fault that may have walked through it is gone.
 //! - S3. A page belongs to the space whose entry names it; the space's page count is the number of
 //!   its entries that name folios, in base pages.
 //! - S4. For every 2 MiB leaf of an anonymous folio or of shared zeros the space holds one table in

@@ -167,7 +167,8 @@ pub(crate) fn drop_object<M: Machine, P: Paging>(
     let hole = VaRange::new(range.start().min(end), end).expect("in order");
     if !hole.is_empty() {
         huge::whole(stock, object, hole)?;
-        Zap::new(stock, object, Guards::Keep).range(&mut gather, hole, steps);
+        let zap = Zap::new(stock, object, Guards::Keep).reclaiming();
+        zap.range(&mut gather, hole, steps);
     }
     gather.flush();
     Ok(hole)

@@ -21,11 +21,12 @@
 //! - W2. An operation that changes an area's rights or takes the area out changes the area first
 //!   and its entries after it (S1), and waits for entries that are being replaced (S6). So what a
 //!   fault writes on agreed ground is seen by every operation that changes the area later.
-//! - W3. On a machine that breaks before it makes, and of a level that has groups, an entry that is
-//!   no leaf, empty or spent, is filled by a page or a table only where no flush is pending: what
-//!   it said before may not be flushed yet (flush::F2), and a group and a single entry of one page
-//!   never live side by side (G3). A word of the top table, which is emptied with the space alone,
-//!   gets a table at any time (table::I5).
+//! - W3. On a machine that breaks before it makes, of a level that has groups, and of one that has
+//!   tables below, an entry that is no leaf, empty or spent, is filled by a page or a table only
+//!   where no flush is pending: what it said before may not be flushed yet (flush::F2), and neither
+//!   a group and a single entry of one page live side by side, nor a large leaf and what a table in
+//!   its place had (G3, S2). A word of the top table, which is emptied with the space alone, gets a
+//!   table at any time (table::I5).
 //!
 //! **Not here**: operations that hold the space's writer. Areas do not change under them.
 
@@ -156,7 +157,7 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     /// Whether no pending flush forbids to fill an entry that is no leaf (W3).
     fn is_settled(&self, level: Level) -> bool {
         match self.stock.machine.rules().replace {
-            Replace::InPlace if P::group(level).is_none() => true,
+            Replace::InPlace if level == Level::BASE && P::group(level).is_none() => true,
             _ => !self.is_pending(),
         }
     }

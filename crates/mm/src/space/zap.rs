@@ -49,12 +49,23 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     keeps_poison: bool,
     /// Whether the space is at its end, and no CPU runs it (life::N1).
     at_end: bool,
+    /// Whether tables of base level go too that lie in areas (S2).
+    reclaims: bool,
 }
 
 impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     pub(super) fn new(stock: &'z Stock<'m, M, P>, space: &'z Space, guards: Guards) -> Self {
         let (prune, kept) = (Prune::Keep, Cell::new(0));
-        Zap { stock, space, guards, prune, kept, keeps_poison: false, at_end: false }
+        Zap {
+            stock,
+            space,
+            guards,
+            prune,
+            kept,
+            keeps_poison: false,
+            at_end: false,
+            reclaims: false,
+        }
     }
     /// The same, which leaves poison where it is.
     pub(super) fn keeping_poison(self) -> Self {
@@ -68,6 +79,11 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     /// lies in all that they cover (S2).
     pub(super) fn pruning(self, prune: Prune) -> Self {
         Zap { prune, ..self }
+    }
+    /// The same, which also removes the tables of base level that the range covers whole and that
+    /// are empty then, whatever areas lie there: a leaf of 2 MiB may come in their place (S2).
+    pub(super) fn reclaiming(self) -> Self {
+        Zap { prune: Prune::Emptied, reclaims: true, ..self }
     }
     /// Removes the tables of `range`, whose pages were taken out before.
     pub(super) fn tables(
@@ -173,8 +189,8 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         steps: &mut Steps,
     ) {
         let zap = self;
-        let mut taken =
-            Zapped::<_, _, MOST> { zap, gather, steps, run: None, deposits: 0, rest: None };
+        let (run, deposits, rest) = (None, 0, None);
+        let mut taken = Zapped::<_, _, MOST> { zap, gather, steps, range, run, deposits, rest };
         walk::edit(self.stock, self.space, range, edit, &mut taken);
     }
     /// How many reservations were used in what was taken out, if all of it lay in areas that have
@@ -294,6 +310,8 @@ struct Zapped<'t, 'z, 'm, M: Machine, P: Paging, const MOST: usize> {
     zap: &'t Zap<'z, 'm, M, P>,
     gather: &'t mut Gather<'z, 'm, M, P>,
     steps: &'t mut Steps,
+    /// What is gone over.
+    range: VaRange,
     /// References to one folio that were taken out one after the other.
     run: Option<Unmapped>,
     /// Large leaves taken out whose tables are still kept.
@@ -367,18 +385,22 @@ impl<'m, M: Machine, P: Paging, const MOST: usize> Sink<M, P> for Zapped<'_, '_,
 }
 
 impl<M: Machine, P: Paging, const MOST: usize> Zapped<'_, '_, '_, M, P, MOST> {
-    /// Removes the table that was gone over, and those above it, where no area lies in all that
-    /// they cover (S2), as far as there is room.
+    /// Removes the table that was gone over, and those above it, where nothing needs them (S2), as
+    /// far as there is room.
     fn prune<'l>(
         &mut self,
         tables: &'l Tables<'_, M, P>,
         lock: Locked<'l, M, P>,
         progress: Progress,
     ) {
-        let Zap { stock, space, prune, .. } = self.zap;
-        let (gather, rest) = (&mut *self.gather, &mut self.rest);
+        let Zap { stock, space, prune, reclaims, .. } = self.zap;
+        let (gather, rest, range) = (&mut *self.gather, &mut self.rest, self.range);
+        let is_needed = |table: &Locked<'_, M, P>| match table.level() {
+            Level::BASE if *reclaims => !range.covers(table.range()),
+            _ => space.areas.overlapping(stock.machine, table.range()).next().is_some(),
+        };
         tables.prune(lock, progress, *prune, |table| {
-            if space.areas.overlapping(stock.machine, table.range()).next().is_some() {
+            if is_needed(&table) {
                 return false;
             }
             if gather.is_full() || !gather.has_room_for_table() {
