@@ -312,6 +312,11 @@ fn a_program_moves_pages_to_where_they_are_missing() {
 }
 
 #[test]
+fn leaves_of_2_mib_come_where_they_can() {
+    as_on_linux("large_leaves", include_str!("large_leaves.txt"));
+}
+
+#[test]
 fn writes_are_noted_and_a_scan_says_which() {
     as_on_linux("noted_writes", include_str!("noted_writes.txt"));
 }

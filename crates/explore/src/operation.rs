@@ -329,6 +329,8 @@ operations! {
     ChildObject,
     /// Pages of an object are dropped.
     PunchObject,
+    /// Pages of an object become one folio of 2 MiB, which is mapped where that was asked for.
+    CollapseObject,
     /// Pages of an object are promised.
     PromiseObject,
     /// A handler fills a page that an object has not.
@@ -405,6 +407,7 @@ impl Operation {
                 | Op::StorePrivate
                 | Op::ChildObject
                 | Op::PunchObject
+                | Op::CollapseObject
                 | Op::PromiseObject
                 | Op::FillObject
                 | Op::WatchObject
@@ -502,6 +505,7 @@ impl Operation {
                 self,
                 Op::Collapse
                     | Op::CollapseScan
+                    | Op::CollapseObject
                     | Op::Compact
                     | Op::AddMemory
                     | Op::Lend2m
@@ -919,6 +923,10 @@ impl<P: Paging> Scene<P> {
                 }
             }
             Op::PunchObject => any(mm.punch_object(self.object(), Pages::new(0), Pages::new(64))),
+            Op::CollapseObject => {
+                let va = Va::new(ground::Place::Shared.start());
+                any(mm.collapse(id, va, Order::SIZE_2M, CollapseLimits::NONE))
+            }
             Op::PromiseObject => {
                 any(mm.promise_object(self.object(), Pages::new(90), Pages::new(106)));
                 engine::border();

@@ -292,8 +292,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         }
         let start = part.start().get().next_multiple_of(HUGE);
         let end = part.end().get() & !(HUGE - 1);
-        if start > end || start < end && vma.is_of_file() {
-            return Err(Errno::INVAL); // no folio of a file is made
+        if start > end {
+            return Err(Errno::INVAL);
         }
         let all: Vec<_> = (start..end).step_by(HUGE as usize).map(|at| self.collapse(at)).collect();
         all.into_iter().rev().find(Result::is_err).unwrap_or(Ok(()))

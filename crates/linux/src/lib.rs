@@ -42,7 +42,7 @@
 //! | `mmap` of a file of huge pages beyond its end, read only | reserves nothing there |
 //! | `pread` of a file of huge pages | EINVAL |
 //! | `fallocate` without memory for all | ENOSPC before any page comes; beyond the length of a file none stays |
-//! | `madvise` `MADV_COLLAPSE` of 2 MiB of a file | EINVAL |
+//! | `madvise` `MADV_COLLAPSE` of 2 MiB that a file ends in | EINVAL |
 //! | `mmap` with `MAP_DROPPABLE` | as private memory, dropped by `MADV_PAGEOUT` alone |
 //! | `mmap` that only executes | may be read, as on a processor without protection keys |
 //! | `madvise` `MADV_MERGEABLE`, `MADV_UNMERGEABLE`, `MADV_HWPOISON`, `MADV_SOFT_OFFLINE` | EINVAL, as a kernel without these |

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::common::*;
-use foliant::compact::CompactRequest;
+use foliant::compact::{CollapseError, CompactRequest};
 use foliant::fault::{Orders, Refusal};
 use foliant::manager::{CollapseLimits, NoPage, Poisoned};
 use foliant::object::{Around, ObjectRequest};
@@ -15,7 +15,7 @@ use foliant::split::{SplitInto, ZeroPieces};
 use foliant::{Access, Event, Outcome, Policy, SizeEvent};
 use foliant_machine::PhysMem;
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Order, Pages, Va};
+use foliant_units::{Bytes, Level, Order, Pages, Va};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -542,7 +542,6 @@ fn pages_of_an_object_become_one_folio_for_all_that_map_it() {
     let alloc = |event| mm.size_total(Order::BASE, event);
     assert_eq!(alloc(SizeEvent::ShmemAlloc), 512);
     assert_eq!(alloc(SizeEvent::AnonFaultAlloc), 0, "they are counted apart");
-    mm.collapse(a, Va::new(at(0)), size, CollapseLimits::NONE).unwrap_err();
     mm.collapse_object(of, pages(0), size, CollapseLimits::NONE).unwrap();
     run(&sim, &mm, 0, a, || {
         assert_eq!(mm.fault(a, Va::new(at(9)), Access::Read), Outcome::Mapped(size));
@@ -555,6 +554,71 @@ fn pages_of_an_object_become_one_folio_for_all_that_map_it() {
     let c = mm.create(None).unwrap();
     map(&mm, c, (0, 512), (of, 0), SHARED);
     assert_eq!(mm.fault(c, Va::new(at(9)), Access::Read), Outcome::Mapped(size));
+}
+
+/// A collapse of what a space shows of an object makes a folio of the object's pages, for all that
+/// map them, and maps it by one leaf where the space has no copy of a page.
+#[test]
+fn a_collapse_of_what_a_space_shows_is_one_of_the_object() {
+    let sim = machine(2);
+    let mm = online(&sim);
+    let of = object(&mm, 1200);
+    let [a, b, c] = [(); 3].map(|()| mm.create(None).unwrap());
+    map(&mm, a, (0, 1200), (of, 0), SHARED);
+    map(&mm, b, (0, 512), (of, 0), PRIVATE);
+    map(&mm, c, (0, 600), (of, 1), SHARED);
+    let first = [0, 512, 1024].map(|n| Va::new(at(n)));
+    let collapse = |id, va| mm.collapse(id, va, Order::SIZE_2M, CollapseLimits::NONE);
+    let level = |id, n| {
+        let leaf = mm.with_leaves(id, row(n, 1), |mut leaves| leaves.next()).flatten();
+        leaf.map(|leaf| leaf.level)
+    };
+    let empty = Err(CollapseError::Empty(pages(512)));
+    assert_eq!(collapse(a, first[0]), empty, "it has no page");
+    run(&sim, &mm, 0, a, || [3, 700, 1030].map(|n| store(&sim, &mm, a, at(n), n)));
+    run(&sim, &mm, 1, b, || store(&sim, &mm, b, at(4), 40));
+
+    assert_eq!(collapse(b, first[0]), Err(CollapseError::Changed(first[0])), "one is its own");
+    assert_eq!(mm.object_pages(of), Some(pages(514)), "all the same it is a folio");
+    run(&sim, &mm, 1, b, || {
+        assert_eq!([3, 4, 5].map(|n| load(&sim, &mm, b, at(n))), [3, 40, 0]);
+    });
+    assert_eq!((level(a, 3), level(b, 3)), (None, Some(Level::BASE)));
+    assert_eq!(collapse(a, first[0]), Ok(()), "it is mapped");
+    assert_eq!(level(a, 9), Some(Level::SIZE_2M));
+    assert_eq!(collapse(a, first[0]), Err(CollapseError::Collapsed(first[0])));
+    assert_eq!(level(b, 4), Some(Level::BASE));
+    assert_eq!(collapse(c, first[0]), Err(CollapseError::Unsuitable(first[0])), "apart");
+    mm.protect(a, row(512, 512), Flags::READ).unwrap();
+    assert_eq!(collapse(a, first[1]), Ok(()), "to be read");
+    assert_eq!(level(a, 512), Some(Level::SIZE_2M));
+    assert_eq!(mm.object_pages(of), Some(pages(1025)));
+    mm.advise(a, row(512, 512), Advice::NoHugePage).unwrap();
+    assert_eq!(collapse(a, first[1]), Err(CollapseError::Unsuitable(first[1])));
+    assert_eq!(collapse(a, first[2]), Err(CollapseError::Unsuitable(first[2])), "it ends inside");
+    run(&sim, &mm, 0, a, || {
+        assert_eq!([3, 700, 1030].map(|n| load(&sim, &mm, a, at(n))), [3, 700, 1030]);
+    });
+    mm.audit(&[a, b, c]).unwrap();
+}
+
+/// Where a program fills what an object lacks, no collapse does.
+#[test]
+fn a_collapse_fills_no_page_that_is_a_programs_to_fill() {
+    let sim = machine(1);
+    let mm = online(&sim);
+    let of = object(&mm, 512);
+    let [a, b] = [(); 2].map(|()| mm.create(None).unwrap());
+    map(&mm, a, (0, 512), (of, 0), SHARED);
+    map(&mm, b, (0, 512), (of, 0), SHARED);
+    mm.advise(b, row(0, 512), Advice::UserfaultArm).unwrap();
+    let collapse = |id| mm.collapse(id, Va::new(at(0)), Order::SIZE_2M, CollapseLimits::NONE);
+    run(&sim, &mm, 0, a, || store(&sim, &mm, a, at(3), 3));
+    assert_eq!(collapse(a), Err(CollapseError::Empty(pages(511))));
+    run(&sim, &mm, 0, a, || (0..512).for_each(|n| drop(store(&sim, &mm, a, at(n), n))));
+    assert_eq!((collapse(b), collapse(a)), (Ok(()), Ok(())));
+    assert_eq!(mm.pages(b).unwrap().get(), 0, "its pages come one by one");
+    run(&sim, &mm, 0, b, || assert_eq!(load(&sim, &mm, b, at(9)), 9));
 }
 
 /// What Linux 6.18 says of its pool after each of these steps: total, free, reserved, surplus.

@@ -58,12 +58,28 @@ fn a_collapse_of_less_than_a_folio_of_a_file_goes_through_where_one_could_be() {
         };
         show(p, (8, 2 * all), (&file, 8), SHARED); // it lies as its pages do
         assert_eq!([collapse(p, 40, all), collapse(p, 40, 10)], [Ok(0), Err(Errno::INVAL)]);
-        assert_eq!(collapse(p, 8, 2 * all), Err(Errno::INVAL), "2 MiB of a file");
+        assert_eq!(collapse(p, 8, 2 * all), Err(Errno::INVAL), "the file ends before");
         show(p, (8, 2 * all), (&file, 7), SHARED);
         assert_eq!(collapse(p, 40, all), Err(Errno::INVAL));
         show(p, (8, all), (&file, 8), COPIED);
         assert_eq!(p.munmap(BASE + (8 + all) * PAGE, all * PAGE), Ok(0));
         assert_eq!(collapse(p, 40, all - 40), Err(Errno::INVAL), "there is no room for one");
+    });
+}
+
+#[test]
+fn a_block_of_a_file_is_collapsed_where_it_has_a_page() {
+    with(|p, sim| {
+        let all = HUGE / PAGE;
+        let file = file(p, 2 * all);
+        show(p, (0, 2 * all), (&file, 0), SHARED);
+        let collapse =
+            |p: &mut P<'_, '_>, block: u64| p.madvise(BASE + block * HUGE, HUGE, MADV_COLLAPSE);
+        assert_eq!(collapse(p, 1), Err(Errno::INVAL), "it has none");
+        assert_eq!(save(p, sim, all + 3, 7), Ok(()));
+        assert_eq!([collapse(p, 1), collapse(p, 1)], [Ok(0); 2]);
+        assert_eq!([3, 4].map(|page| load(p, sim, BASE + (all + page) * PAGE)), [Ok(7), Ok(0)]);
+        assert_eq!(p.manager().pages(p.space()).unwrap().get(), all, "by one leaf");
     });
 }
 

@@ -58,7 +58,9 @@ pub struct Scanned {
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Makes one folio of `order` of the pages that a space has at `va`, unless one of that size or
     /// a larger one has them. The switches of folio sizes are not asked, but the area's
-    /// `NOHUGEPAGE` and the process's switch are.
+    /// `NOHUGEPAGE` and the process's switch are. Where the area maps an object its pages become
+    /// one, as by [`collapse_object`](Manager::collapse_object), and what is mapped of them here is
+    /// mapped anew, by one leaf where they are 2 MiB.
     pub fn collapse(
         &self,
         id: SpaceId,
@@ -75,18 +77,22 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         let whole = VaRange::sized(va, order.bytes()).ok_or(CollapseError::Unsuitable(va))?;
         let suits = |flags: Flags| {
-            // What an object has is not the space's to replace, and what is missing is no zeros.
-            let others = Flags::KERNEL.with(Flags::OBJECT);
-            let off = Flags::NOHUGEPAGE.with(Flags::ARMED).with(others);
-            flags.has(Flags::READ_WRITE)
-                && flags.and(off) == Flags::NONE
+            // What is missing is no zeros where the program fills it. An object has its own pages.
+            let of_object = flags.has(Flags::OBJECT);
+            let barred = if of_object { Flags::NONE } else { Flags::ARMED };
+            (of_object || flags.has(Flags::READ_WRITE))
+                && flags.and(Flags::KERNEL.with(Flags::NOHUGEPAGE).with(barred)) == Flags::NONE
                 && flags.huge_order().is_none()
         };
         let mut outside = Outside::at_the_face();
         let area = self.area(id, va).or_else(|| self.settled_area(id, va, &mut outside));
-        area.filter(|area| area.range.covers(whole) && suits(area.flags))
+        let area = area
+            .filter(|area| area.range.covers(whole) && suits(area.flags))
             .filter(|_| space.thp_off() == ProcessSwitch::On)
             .ok_or(CollapseError::Unsuitable(va))?;
+        if area.flags.has(Flags::OBJECT) {
+            return self.collapse_shown(id, &area, (whole, order), limits);
+        }
         self.within(id, (whole, order), limits)?;
         for nth in 0..whole.pages().get() {
             self.own(id, va.add(nth * FRAME_BYTES))?;
@@ -167,10 +173,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// Goes through the areas of a space from `from` on, and collapses what is within the limits,
-    /// which are those of 2 MiB: into a folio of the largest size that is switched on, or into
-    /// smaller ones where that does not come about. Looks at up to `ranges` of the largest size.
-    /// Says where to go on, unless it came to the end.
+    /// Goes through the areas of a space's own memory from `from` on, and collapses what is within
+    /// the limits, which are those of 2 MiB: into a folio of the largest size that is switched on,
+    /// or into smaller ones where that does not come about. Looks at up to `ranges` of the largest
+    /// size. Says where to go on, unless it came to the end.
     pub fn collapse_scan(
         &self,
         id: SpaceId,
@@ -186,7 +192,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             let step = orders.largest_first().last().unwrap_or(largest).bytes();
             at = Va::new(area.range.start().max(at).get().next_multiple_of(step.get()));
             let rest = VaRange::new(at, area.range.end());
-            let Some(rest) = rest.filter(|rest| rest.bytes() >= step && !orders.is_empty()) else {
+            let is_own = !area.flags.has(Flags::OBJECT);
+            let fits = |rest: &VaRange| is_own && rest.bytes() >= step && !orders.is_empty();
+            let Some(rest) = rest.filter(fits) else {
                 at = area.range.end();
                 continue;
             };

@@ -5,14 +5,18 @@ use crate::compact::CollapseError;
 use crate::fault::{Access, Demand, Outcome, Refusal};
 use crate::frame::Flag;
 use crate::object::{self, Looked, ObjectRequest, look};
+use crate::rmap::Attachment;
 use crate::space::{
-    self, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
+    self, Area, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
 };
 use crate::stock::Reference;
 use crate::sync::Outside;
 use crate::table::{Entry, Found, Paging};
 use foliant_machine::Machine;
-use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
+
+/// How often an object's pages are gathered for a program, where others map some meanwhile.
+const TRIES: u32 = 32;
 
 /// A page of an object, kept for the kernel to read or write through the direct map. As long as it
 /// lives the page is neither given back, split nor moved; it may be dropped from the object.
@@ -307,7 +311,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Makes one folio of `order` of the pages of an object from `first` on, as
     /// [`collapse`](Manager::collapse) does of a space's. Programs that map any of them fault for
-    /// it again; where one does so meanwhile, it fails as changed.
+    /// it again; where one does so meanwhile, it fails as changed. Where a program was ever handed
+    /// what it lacks, no page may be missing.
     pub fn collapse_object(
         &self,
         id: ObjectId,
@@ -318,9 +323,84 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let object = id.pin(&self.stock).ok_or(CollapseError::NoSpace)?;
         let va = first.get().checked_mul(FRAME_BYTES).map(Va::new);
         let va = va.ok_or(CollapseError::Unsuitable(Va::new(0)))?;
-        let pages = (first, Pages::new(first.get() + order.pages().get()));
-        object::unmap(&self.stock, &object, pages, &mut Steps::at_the_face());
-        self.collapse(id.space(), va, order, limits)
+        self.collapse_pages((id.space(), &object), va, order, limits)
+    }
+    /// The same of an object that is held, with the address of the first page in its space.
+    fn collapse_pages(
+        &self,
+        (id, object): (SpaceId, &Space),
+        va: Va,
+        order: Order,
+        limits: CollapseLimits,
+    ) -> Result<(), CollapseError> {
+        let first = va.get() / FRAME_BYTES;
+        let pages = (Pages::new(first), Pages::new(first + order.pages().get()));
+        // What is missing may be a program's to fill.
+        let max_ptes_none = match object.is_armed_object() {
+            true => Pages::new(0),
+            false => limits.max_ptes_none,
+        };
+        let limits = CollapseLimits { max_ptes_none, ..limits };
+        object::unmap(&self.stock, object, pages, &mut Steps::at_the_face());
+        self.collapse(id, va, order, limits)
+    }
+    /// Collapses what an area shows of an object in `whole`, and maps it there. A folio that has
+    /// all of it is mapped by a leaf if that has its size, unless a copy of a page of it lies
+    /// there.
+    pub(super) fn collapse_shown(
+        &self,
+        id: SpaceId,
+        area: &Area,
+        (whole, order): (VaRange, Order),
+        limits: CollapseLimits,
+    ) -> Result<(), CollapseError> {
+        if self.first_level(id, whole) > Some(Level::BASE) {
+            return Err(CollapseError::Collapsed(whole.start()));
+        }
+        let (object, va) = self.shown(id, whole.start()).ok_or(CollapseError::NoSpace)?;
+        let held = object.pin(&self.stock).ok_or(CollapseError::NoSpace)?;
+        let collapse = || self.collapse_pages((object, &held), va, order, limits);
+        let mut tries = 1;
+        let mut done = collapse();
+        while let Err(CollapseError::Changed(_)) = done
+            && tries < TRIES
+        {
+            Outside::at_the_face().yield_now(self.stock.machine); // others map what they touch
+            tries += 1;
+            done = collapse();
+        }
+        match done {
+            Ok(()) | Err(CollapseError::Collapsed(_)) => {}
+            // It is the object's address that is no multiple, or at which it ends.
+            Err(CollapseError::Misaligned(..) | CollapseError::Unsuitable(_)) => {
+                return Err(CollapseError::Unsuitable(whole.start()));
+            }
+            Err(why) => return Err(why),
+        }
+        if area.is_armed() || !area.flags.has(Flags::READ) {
+            return Ok(()); // its pages come one by one, or not at all
+        }
+        let has_own = |level| level == Some(Level::BASE);
+        if !has_own(self.first_level(id, whole)) {
+            self.resolve(id, Demand::page(whole.start(), Access::Read));
+        }
+        match order == Order::SIZE_2M && has_own(self.first_level(id, whole)) {
+            true => Err(CollapseError::Changed(whole.start())),
+            false => Ok(()),
+        }
+    }
+    /// The level of the first leaf in a range.
+    fn first_level(&self, id: SpaceId, range: VaRange) -> Option<Level> {
+        let leaf = self.with_leaves(id, range, |mut leaves| leaves.next()).flatten();
+        leaf.map(|leaf| leaf.level)
+    }
+    /// The object that a space maps at `va`, as the space that keeps its pages, and where that has
+    /// what lies there.
+    fn shown(&self, id: SpaceId, va: Va) -> Option<(SpaceId, Va)> {
+        let _reading = self.stock.reading();
+        let area = id.peek(&self.stock)?.areas.find(self.stock.machine, va)?;
+        let attached = Attachment::of(&self.stock, area.attachment()?);
+        Some((SpaceId::found(&self.stock, attached.object())?, object::place(attached, va)))
     }
 
     /// A page of an object, for the kernel: to read it, where `None` stands for zeros, or to write
