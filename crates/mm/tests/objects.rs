@@ -1074,3 +1074,19 @@ proptest! {
         recount(&sim, &mm, &both.spaces);
     }
 }
+
+/// A page that was punched out of a folio comes again when it is asked for.
+#[test]
+fn a_hole_in_a_folio_is_promised_again() {
+    let sim = machine(2);
+    let mm = online(&sim);
+    mm.set_object_policy(only(4));
+    let (of, a) = (object(&mm, 52), mm.create(None).unwrap());
+    map(&mm, a, (47, 2), (of, 47), PRIVATE);
+    run(&sim, &mm, 0, a, || assert_eq!([47, 48].map(|page| load(&sim, &mm, a, at(page))), [0, 0]));
+    mm.punch_object(of, pages(39), pages(40)).unwrap();
+    mm.promise_object(of, pages(14), pages(40)).unwrap();
+    for page in 14..40 {
+        assert_eq!(peek(&sim, &mm, of, page), Some(0), "{page}");
+    }
+}

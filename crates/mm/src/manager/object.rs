@@ -162,7 +162,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                         false => found.touch(&self.stock),
                     }
                     let inside = found.frame.get() - head.get();
-                    at = at.add((found.folio.pages().get() - inside) * FRAME_BYTES);
+                    let end = at.add((found.folio.pages().get() - inside) * FRAME_BYTES);
+                    at = self.had_up_to(id, at, end)?;
                     came = false;
                 }
                 Ok(Looked::OnItsWay | Looked::Changed) => self.stock.machine.relax(),
@@ -176,6 +177,22 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
         }
         Ok(())
+    }
+    /// The first address from `at` to before `end` where an object has no page, or `end`: a folio
+    /// may have holes.
+    fn had_up_to(&self, id: ObjectId, at: Va, end: Va) -> Result<Va, RangeError> {
+        let range = VaRange::new(at, end).expect("the rest of a folio");
+        let upto = self.with_leaves(id.space(), range, |leaves| {
+            let mut upto = at;
+            for found in leaves {
+                if !matches!(found.entry, Entry::Leaf { .. }) || found.va > upto {
+                    break;
+                }
+                upto = found.va.add(found.level.span().get());
+            }
+            upto
+        });
+        Ok(upto.ok_or(RangeError::NoObject)?.min(end))
     }
     /// How many pages of a range an object has not.
     fn lacks(&self, id: ObjectId, range: VaRange) -> Result<Pages, RangeError> {
