@@ -1,6 +1,7 @@
 //! What operations work on: one manager, what a scene has put there, and where.
 
 use crate::machine::Explored;
+use foliant::manager::Anchor;
 use foliant::space::{self, Flags, MapError, MapRequest, ObjectId, SpaceId};
 use foliant::table::Paging;
 use foliant::{Access, Manager, Outcome, Reference};
@@ -107,6 +108,8 @@ pub(crate) struct Scene<P: Paging> {
     /// Whether an operation works on kernel memory while no other does.
     pub(crate) wants_kernel_alone: bool,
     pub(crate) kept: RefCell<Vec<Reference<'static, 'static, Explored, P>>>,
+    /// What is anchored, and whether it is the program's alone.
+    pub(crate) anchors: RefCell<Vec<(Anchor<'static, 'static, Explored, P>, bool)>>,
     pub(crate) broken: RefCell<Vec<Frame>>,
     pub(crate) lent: RefCell<Vec<(Frame, Order)>>,
     /// All free memory, in a scene that has none left.

@@ -184,6 +184,12 @@ operations! {
     Keep,
     /// A reference is taken to what the next fault makes, and kept.
     KeepNew,
+    /// A page is anchored, to be read, and stays so.
+    Anchor,
+    /// A page is anchored where nothing is, to be written, and stays so.
+    AnchorEmpty,
+    /// A page is anchored for a moment.
+    AnchorShort,
     /// Memory is reported as broken.
     Poison,
     /// What maps a folio is counted.
@@ -240,6 +246,8 @@ operations! {
     WriteHuge,
     /// A huge page that is mapped is written to; in a scene with a child it is shared.
     CopyHuge,
+    /// A huge page that is mapped is anchored, and stays so.
+    AnchorHuge,
     /// A huge page that is mapped is reported as broken.
     PoisonHuge,
     /// A free page of the pool is reported as broken.
@@ -287,6 +295,8 @@ operations! {
     WritePooled,
     /// The same page is read.
     ReadPooled,
+    /// It is anchored, to be read, and stays so.
+    AnchorPooled,
     /// A child drops its huge page, and wants one again.
     ChildPooled,
     /// A program stores to a huge page of an object.
@@ -317,6 +327,10 @@ operations! {
     ReadObject,
     /// A fault that writes to a page of an object that is mapped privately and not seen yet.
     CopyObject,
+    /// A page of an object that is mapped privately is anchored, to be read, and stays so.
+    AnchorPrivate,
+    /// A page of an object that is shared is anchored, and stays so.
+    AnchorObject,
     /// A program loads from an object.
     LoadObject,
     /// A program loads from a page of an object that is private and no copy yet.
@@ -398,6 +412,8 @@ impl Operation {
         matches!(
             self,
             Op::WriteObject
+                | Op::AnchorPrivate
+                | Op::AnchorObject
                 | Op::WriteObjectEmpty
                 | Op::ReadObject
                 | Op::CopyObject
@@ -433,6 +449,7 @@ impl Operation {
         matches!(
             self,
             Op::WritePooled
+                | Op::AnchorPooled
                 | Op::ReadPooled
                 | Op::ChildPooled
                 | Op::StorePooled
@@ -475,6 +492,7 @@ impl Operation {
                 | Op::PoolShrink
                 | Op::WriteHuge
                 | Op::CopyHuge
+                | Op::AnchorHuge
                 | Op::PoisonHuge
                 | Op::PoisonFree
                 | Op::Surplus
@@ -714,6 +732,19 @@ impl<P: Paging> Scene<P> {
                     self.keep(frame);
                 }
             }
+            Op::Anchor => self.anchor(at(0), Access::Read),
+            Op::AnchorEmpty => self.anchor(at(3), Access::Write),
+            Op::AnchorShort => {
+                let anchor = mm.anchor(id, range(BASE, PAGE), Access::Write);
+                engine::border();
+                any(anchor.map(|anchor| anchor.frames()));
+            }
+            Op::AnchorHuge => self.anchor(Va::new(HUGE), Access::Read),
+            Op::AnchorPooled => self.anchor(POOLED_COPY, Access::Read),
+            Op::AnchorPrivate => {
+                self.anchor(of(ground::Place::Private, ground::SEEN), Access::Read)
+            }
+            Op::AnchorObject => self.anchor(of(ground::Place::Shared, 0), Access::Write),
             Op::Poison => self.on_frame(|frame| self.poison(frame)),
             Op::PoisonHuge => {
                 if let Some(frame) = self.mapped_huge {
@@ -1077,6 +1108,13 @@ impl<P: Paging> Scene<P> {
             let folio = FrameRange::new(kept.head(), pages).expect("it lies in memory");
             self.machine.keep(folio);
             self.kept.borrow_mut().push(kept);
+        }
+    }
+    fn anchor(&self, va: Va, access: Access) {
+        if let Ok(anchor) = self.mm.anchor(self.id, range(va.get(), PAGE), access) {
+            self.machine.keep(anchor.frames());
+            let is_own = !ground::Place::Shared.all().contains(va);
+            self.anchors.borrow_mut().push((anchor, is_own));
         }
     }
     fn end_child(&self, nth: usize) {

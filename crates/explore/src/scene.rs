@@ -128,6 +128,7 @@ impl<P: Paging> Scene<P> {
             next: None,
             wants_kernel_alone: plan.operations().any(Operation::wants_kernel_alone),
             kept: RefCell::default(),
+            anchors: RefCell::default(),
             broken: RefCell::default(),
             lent: RefCell::default(),
             taken: RefCell::default(),
@@ -327,6 +328,8 @@ impl<P: Paging> Scene<P> {
     fn judge(&self) {
         self.machine.kept.borrow_mut().clear();
         self.kept.borrow_mut().clear();
+        self.check_anchors();
+        self.anchors.borrow_mut().clear();
         for frame in self.hoard.take() {
             self.mm.take_back(frame, Order::BASE).expect("it was lent");
         }
@@ -391,6 +394,27 @@ impl<P: Paging> Scene<P> {
             }
             if area.flags.has(Flags::OBJECT) && area.flags.huge_order().is_none() {
                 self.check_object(va, frame, is_writable, area.flags);
+            }
+        }
+    }
+    /// A page of the program's own that is anchored is mapped once at most, by an exclusive leaf.
+    fn check_anchors(&self) {
+        let anchors = self.anchors.borrow();
+        for (anchor, _) in anchors.iter().filter(|(_, is_own)| *is_own) {
+            let anchored = anchor.frames().start();
+            let mut leaves = Vec::new();
+            for space in self.spaces.borrow().iter() {
+                self.mm.with_leaves(*space, range(BASE, ALL), |found| {
+                    leaves.extend(found.filter_map(|leaf| {
+                        let Entry::Leaf { pa, attrs } = leaf.entry else { return None };
+                        let pages = Pages::new(leaf.level.span().get() / PAGE);
+                        let maps = FrameRange::new(pa.frame(), pages)?;
+                        maps.contains(anchored).then(|| attrs.has(Attrs::EXCLUSIVE))
+                    }));
+                });
+            }
+            if leaves.len() > 1 || leaves.contains(&false) {
+                engine::fail("an anchored page is not one space's alone");
             }
         }
     }

@@ -4,6 +4,7 @@
 mod common;
 
 mod adapt;
+mod anchors;
 mod breaking;
 mod collapse;
 mod compact;

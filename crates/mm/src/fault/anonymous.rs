@@ -5,7 +5,7 @@ use super::tuned::sizes;
 use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, UseZeroPage, fitting};
 use crate::folio::Class;
 use crate::frame::{Claim, Contents};
-use crate::space::{Area, Seen, attrs, level_of};
+use crate::space::{Area, Flags, Seen, attrs, level_of};
 use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
@@ -478,7 +478,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if let Some(table) = deposit {
             self.space.deposit(self.stock, table);
         }
-        let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
+        // A page that is only to be read comes in place of zeros as well (`Demand::is_own`).
+        let write = if area.flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
+        let attrs = attrs(area.flags) | write | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
         let attrs = attrs | Attrs::TOUCHED;
         match found.entry {
             Entry::Leaf { .. } => {

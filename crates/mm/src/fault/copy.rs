@@ -1,9 +1,9 @@
 //! A write to a page that is mapped read-only.
 
-use super::{Fault, Outcome, Refusal, Step};
+use super::{Access, Fault, Outcome, Refusal, Step};
 use crate::folio::Class;
 use crate::frame::{Flag, Kind, Unmapped};
-use crate::space::{Agreed, Area, Flags, attrs};
+use crate::space::{Agreed, Area, Flags};
 use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
@@ -16,10 +16,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     pub(super) fn write_protected(&self, area: &Area, found: &Found) -> Step {
         let Entry::Leaf { pa, attrs } = found.entry else { return Step::Again };
         match (attrs.has(Attrs::SPECIAL), found.level) {
-            _ if attrs.has(Attrs::UFFD_WP) && area.flags.has(Flags::USERFAULT_WRITE) => {
+            _ if self.tells_of_write(area, attrs) => {
                 return Step::Done(Outcome::UserfaultWrite(self.va)); // space::S12
             }
             (true, Level::BASE) => {}
+            (true, _) if self.access != Access::Write && attrs.has(Attrs::UFFD_WP) => {
+                return self.split(area, found); // each of its pages stays watched
+            }
             (true, _) => return self.anonymous(area, found),
             // One entry of a group does not become writable alone (space::S10).
             (false, _) if attrs.has(Attrs::GROUPED) => return self.split(area, found),
@@ -35,6 +38,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             },
         }
         self.copy(area, found.word, pa.frame(), attrs)
+    }
+    /// Whether the access is a write that the program wants to be told of.
+    pub(super) fn tells_of_write(&self, area: &Area, attrs: Attrs) -> bool {
+        self.access == Access::Write
+            && attrs.has(Attrs::UFFD_WP)
+            && area.flags.has(Flags::USERFAULT_WRITE)
     }
     /// Takes the large leaf that was found apart. What the access needs is in the table, by itself.
     pub(super) fn split(&self, area: &Area, found: &Found) -> Step {
@@ -88,10 +97,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if !area.range.covers(leaf) {
             return None;
         }
-        let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
-        let writable = |word| match P::decode(word, level, slot) {
+        let widened = |attrs: Attrs| match self.access {
             // Where the area is not armed any more, the bit is about to go (space::S12).
-            Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs.without(Attrs::UFFD_WP) | wider),
+            Access::Write => {
+                let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
+                attrs.without(Attrs::UFFD_WP) | wider
+            }
+            _ => attrs | Attrs::EXCLUSIVE,
+        };
+        let writable = |word| match P::decode(word, level, slot) {
+            Entry::Leaf { pa, attrs } => P::leaf(pa, level, widened(attrs)),
             _ => word,
         };
         let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else {
@@ -160,8 +175,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 1,
                 self.space.member.origin(self.va, area.offset(self.stock)),
             );
-            let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
-            P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
+            P::leaf(head.pa(), Level::BASE, self.own_attrs(area, old))
         });
         if is_zero {
             self.stock.count_size(Order::BASE, SizeEvent::AnonFaultAlloc);

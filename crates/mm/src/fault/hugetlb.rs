@@ -183,7 +183,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             _ if is_place(found) => self.missing(area, found),
             Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),
-            Entry::Leaf { .. } if found.level == level && self.is_protected(found) => {
+            Entry::Leaf { attrs, .. } if found.level == level && self.is_barred(attrs) => {
                 self.huge_protected(area, order, found)
             }
             Entry::Leaf { .. } => {
@@ -193,10 +193,6 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             _ => Step::Again,
         }
-    }
-    fn is_protected(&self, found: &Found) -> bool {
-        let Entry::Leaf { attrs, .. } = found.entry else { return false };
-        self.access == Access::Write && !attrs.has(Attrs::WRITE)
     }
 
     /// The page that was taken for this fault, if it was taken on the ground that is asked for now,
@@ -293,7 +289,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn huge_protected(&self, area: &Area, order: Order, found: &Found) -> Step {
         let level = level_of(order);
         let Entry::Leaf { pa, attrs: old } = found.entry else { return Step::Again };
-        if old.has(Attrs::UFFD_WP) && area.flags.has(Flags::USERFAULT_WRITE) {
+        if self.tells_of_write(area, old) {
             return Step::Done(Outcome::UserfaultWrite(self.va)); // space::S12
         }
         if let Some(step) = self.reuse(area, level, found.word) {
@@ -333,8 +329,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         let (offer, done) = (Cell::new(offer), Cell::new(None));
         agreed.replace(|| {
-            let rights = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE;
-            let rights = rights | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
+            let rights = self.own_attrs(area, old);
             if is_ours() {
                 done.set(Some(Outcome::Reused));
                 return P::leaf(pa, level, rights);

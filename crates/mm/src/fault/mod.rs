@@ -99,7 +99,7 @@ use policy::{DefragSeen, Snapshot};
 
 use crate::frame::Claim;
 use crate::pool::Ground;
-use crate::space::{Area, Flags, Seen, SeenTables, Space, SpaceId};
+use crate::space::{Area, Flags, Seen, SeenTables, Space, SpaceId, attrs};
 use crate::stock::{Event, Stock, Turn};
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use core::cell::Cell;
@@ -182,6 +182,8 @@ pub(crate) struct Demand<'d> {
     pub(crate) end: Va,
     /// Which areas the caller admits, if not all.
     pub(crate) admits: Option<&'d Admits<'d>>,
+    /// The page is to be the space's alone, even if it is only read: for an anchor.
+    pub(crate) is_own: bool,
 }
 
 /// Says of an area whether a fault may bring a page there.
@@ -190,7 +192,7 @@ pub(crate) type Admits<'a> = dyn Fn(&Area) -> bool + 'a;
 impl<'d> Demand<'d> {
     /// For a page by itself.
     pub(crate) fn page(va: Va, access: Access) -> Demand<'d> {
-        Demand { va, access, end: va, admits: None }
+        Demand { va, access, end: va, admits: None, is_own: false }
     }
 }
 
@@ -206,6 +208,7 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     pub(crate) access: Access,
     end: Va,
     admits: Option<&'f Admits<'f>>,
+    is_own: bool,
     /// What is done where no block is free.
     defrag: DefragSeen,
     /// What the face took for this fault.
@@ -298,13 +301,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         stock: &'f Stock<'m, M, P>,
         space: &'f Space,
         switches: &Switches,
-        Demand { va, access, end, admits }: Demand<'f>,
+        Demand { va, access, end, admits, is_own }: Demand<'f>,
         offers: &'f Offers,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
         let (switches, defrag) = (switches.snapshot(), switches.defrag_seen()); // E2
         let view = SeenTables::new(stock, space);
-        Fault { stock, space, view, switches, va, access, end, admits, defrag, offers }
+        Fault { stock, space, view, switches, va, access, end, admits, is_own, defrag, offers }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.
@@ -338,14 +341,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn step(&self, area: &Area, found: &Found) -> Step {
         match found.entry {
             Entry::None if area.flags.and(APART) != Flags::NONE => self.apart(area, found),
-            Entry::None if self.access == Access::Write => self.anonymous(area, found),
+            Entry::None if self.access == Access::Write || self.is_own => {
+                self.anonymous(area, found)
+            }
             Entry::None => self.zero(area, found),
             Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),
-            Entry::Leaf { attrs, .. }
-                if self.access == Access::Write && !attrs.has(Attrs::WRITE) =>
-            {
-                self.write_protected(area, found)
-            }
+            Entry::Leaf { attrs, .. } if self.is_barred(attrs) => self.write_protected(area, found),
             Entry::Leaf { .. } => {
                 self.forget_here(found.level);
                 self.stock.count(Event::Spurious);
@@ -386,6 +387,21 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
 
+    /// Whether a leaf does not allow the access: the page is to be written to, or to be the space's
+    /// alone.
+    fn is_barred(&self, attrs: Attrs) -> bool {
+        self.access == Access::Write && !attrs.has(Attrs::WRITE)
+            || self.is_own && !attrs.has(Attrs::EXCLUSIVE)
+    }
+    /// What the entry of a page that becomes the space's alone says, where it had `old`: the right
+    /// to write comes with a write, and what is told or noted of writes stays without one.
+    fn own_attrs(&self, area: &Area, old: Attrs) -> Attrs {
+        let own = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::TOUCHED;
+        match self.access {
+            Access::Write => own | Attrs::WRITE | Attrs::SOFT_DIRTY,
+            _ => own | old.and(Attrs::SOFT_DIRTY | Attrs::UFFD_WP),
+        }
+    }
     /// Whether an entry has yet to get the right of its area that the access asks for: the area was
     /// opened again, or what is in it may be fetched now. The entry follows, and the CPU that sees
     /// to it may yield meanwhile.

@@ -117,6 +117,10 @@ impl References {
     /// One pin: a reference without an entry, for access to the folio's memory or descriptor.
     pub(crate) const PIN: References = References(1 << References::ENTRY_BITS);
 
+    /// An anchor (space::anchor): so many pins that a folio with one is told from one that a few
+    /// walkers keep.
+    pub(crate) const ANCHOR: References = References(References::PIN.0 << 10);
+
     /// Pins that a folio may have, half of what there is room for.
     pub(crate) const PINS_MAX: u64 = 1 << (u64::BITS - References::ENTRY_BITS - 1);
     /// The same for the manager's own, which are few and let go of: a report of broken memory, a
@@ -134,6 +138,10 @@ impl References {
     }
     pub(crate) const fn pins(self) -> u64 {
         self.0 >> References::ENTRY_BITS
+    }
+    /// Whether there is an anchor among the pins, or as many walkers as one counts for.
+    pub(crate) const fn may_be_anchored(self) -> bool {
+        self.pins() >= References::ANCHOR.pins()
     }
     /// Both together.
     pub(crate) const fn with(self, more: References) -> References {

@@ -15,6 +15,7 @@
 //!
 //! **Not here**: any mechanism.
 
+mod anchor;
 mod audit;
 #[cfg(all(test, not(loom), feature = "verify"))]
 mod audit_tests;
@@ -35,6 +36,7 @@ mod vmap;
 #[cfg(feature = "verify")]
 pub use audit::{Audit, AuditError};
 
+pub use anchor::{Anchor, AnchorError};
 pub use collapse::{CollapseLimits, Scanned};
 pub use kernel::{KernelMapError, NotLent};
 pub use look::{Entries, KernelTables};
@@ -54,8 +56,8 @@ use crate::frame::Identity;
 use crate::memmap::{self, Memmap};
 use crate::pool as pools;
 use crate::space::{
-    self, Advice, Area, AreaLimit, Edge, Flags, MapError, MapRequest, Move, RangeError, Refs,
-    RemapError, SpaceId, Steps,
+    self, Advice, Area, AreaLimit, CopyHuge, Edge, Flags, MapError, MapRequest, Move, RangeError,
+    Refs, RemapError, SpaceId, Steps,
 };
 use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering, Outside, Patient};
@@ -219,7 +221,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     ) -> Result<SpaceId, SpaceError> {
         let parent = id.pin(&self.stock).ok_or(SpaceError::NoSpace)?;
         let steps = &mut Steps::at_the_face();
-        let done = space::fork(&self.stock, &parent, self.stamp(), shares, steps);
+        let copy_huge: &CopyHuge<'_> = &|of, order, outside| self.copy_huge(of, order, outside);
+        let means = (shares, copy_huge);
+        let done = space::fork(&self.stock, &parent, self.stamp(), means, steps);
         self.collect(); // a child that was only half made gave pages back
         done.map_err(|error| match error {
             RangeError::OverLimit(limit) => SpaceError::OverLimit(limit),
@@ -691,7 +695,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// of frame numbers that want to keep the folio that they found. A reference keeps memory, and
     /// no place: the folio is not given back, moved or split, but a program may unmap it. A program
     /// that shares the folio after a fork and writes to it gets a copy at its address, even while a
-    /// reference to the original is held.
+    /// reference to the original is held; [`anchor`](Manager::anchor) keeps the place too.
     pub fn reference(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         self.stock.get_unless_zero(frame)
     }

@@ -7,6 +7,10 @@
 //!
 //! What the child needs is taken before a table is locked: the table of the same addresses, room in
 //! its charge for the pages of a run and, for a large leaf, the table that is kept for its split.
+//!
+//! A page of an anchored folio stays the parent's alone (`anchor`): the child gets a copy of it,
+//! which is made before its table is locked, and its large leaf or group is taken apart first. What
+//! the parent writes meanwhile is in the copy or not, as if it had been written after the fork.
 
 use super::area::{Area, Flags};
 use super::attach;
@@ -14,20 +18,27 @@ use super::error::RangeError;
 use super::life::{EndError, create, end};
 use super::names::SpaceId;
 use super::record::Space;
+use super::split_leaf;
 use super::steps::Steps;
 use super::user_half;
 use super::walk::Noting;
 use crate::flush::Gather;
-use crate::frame::{Claim, Kind};
-use crate::stock::{Event, NoTable, Stock, Supply, record};
-use crate::sync::Ordering;
+use crate::folio::Class;
+use crate::frame::{AnonOffset, Claim, Kind};
+use crate::stock::{Event, NoTable, Reference, Stock, Supply, record};
+use crate::sync::{Ordering, Outside};
 use crate::table::{
-    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slots, Soft, SoftKind, Stop, Tables,
-    Verdict, What,
+    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slot, Slots, Soft, SoftKind, Stop,
+    Tables, Verdict, What,
 };
+use crate::zero;
 use core::cell::Cell;
 use foliant_machine::{Machine, Owner, Replace};
-use foliant_units::{Frame, Level, Order, Pa, Pages, Va, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, Pages, Va, VaRange};
+
+/// Takes a huge page from a pool and copies into it the one of this order that begins at the frame;
+/// `None` where there is none to be had.
+pub(crate) type CopyHuge<'c> = dyn Fn(Frame, Order, &mut Outside) -> Option<FrameRange> + 'c;
 
 /// Copies `parent` into a new space named by `stamp`; where `shares` says no to all areas that a
 /// leaf may reach over, the child has the areas alone. Without memory the half-made child is ended
@@ -37,7 +48,7 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     parent: &Space,
     stamp: u32,
-    shares: &dyn Fn(&Area) -> bool,
+    (shares, copy_huge): (&dyn Fn(&Area) -> bool, &CopyHuge<'_>),
     steps: &mut Steps,
 ) -> Result<SpaceId, RangeError> {
     let _writer = parent.writer.lock(stock.machine, steps.outside());
@@ -45,7 +56,8 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     let child: &Space = record(stock.machine, id.frame().pa());
     child.thp_off.store(parent.thp_off.load(Ordering::Relaxed), Ordering::Relaxed);
     let (from, to) = (parent.tables(stock), child.tables(stock));
-    let fork = Fork { stock, parent, child, from, to, shares, cost: Cell::new(Cost::Nothing) };
+    let cost = Cell::new(Cost::Nothing);
+    let fork = Fork { stock, parent, child, from, to, shares, copy_huge, cost };
     match fork.run(steps) {
         Ok(()) => Ok(id),
         Err(error) => match end(stock, id, steps) {
@@ -64,6 +76,7 @@ struct Fork<'f, 'm, M: Machine, P: Paging> {
     from: Tables<'m, M, P>,
     to: Tables<'m, M, P>,
     shares: &'f dyn Fn(&Area) -> bool,
+    copy_huge: &'f CopyHuge<'f>,
     /// What the leaf that was looked at last costs the child.
     cost: Cell<Cost>,
 }
@@ -76,10 +89,26 @@ const TABLE: u64 = Level::ENTRIES as u64;
 enum Cost {
     /// Nothing: a page of zeros is nobody's, and a pool's pages were paid for when it was filled.
     Nothing,
-    /// Its pages: so many for all that change with it (table::I11).
-    Pages(usize),
+    /// Its pages: at least so many for all that change with it (table::I11), and no more in a run
+    /// than the second number.
+    Pages(usize, usize),
     /// So many pages, none of them for shared zeros, and a table kept for its split.
     Deposit(u64),
+    /// A copy of the page of an anchored folio that is here.
+    Copy(Frame, Va),
+    /// A copy of the anchored huge page that is here.
+    CopyHuge(Frame, Va, Order),
+}
+
+/// A copy that the child gets, made ahead, with a reference for its entry.
+struct OwnCopy<'s, 'm, M: Machine, P: Paging> {
+    head: Frame,
+    pages: Pages,
+    /// What it is a copy of, and where that is.
+    of: (Frame, Va),
+    /// What keeps the original as it is. The parent's entry keeps that of a huge page, which nobody
+    /// but the holder of the parent's writer takes out.
+    kept: Option<Reference<'s, 'm, M, P>>,
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
@@ -152,6 +181,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
             fork: self,
             noting: Noting { machine: self.stock.machine, gather, steps },
             copy: None,
+            own: None,
             supply: Supply::of(self.stock, &self.child.charge),
             missing: None,
             wanted: Cell::new(false),
@@ -162,14 +192,39 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         let mut rest = range;
         while !rest.is_empty() && sink.failed.is_ok() {
             let swept = self.from.edit(rest, self, &mut sink).expect("areas lie in the half");
-            assert!(matches!(swept.why, Stop::Done | Stop::Full), "leaves lie in areas: {swept:?}");
+            match swept.why {
+                Stop::Done | Stop::Full => {}
+                // It is anchored, or only a part of it.
+                Stop::Straddles { va, level } => {
+                    split_leaf(self.stock, self.parent, &self.from, va, level);
+                }
+                Stop::Busy(_) => unreachable!("the walk waits for it"),
+            }
             rest = VaRange::new(swept.upto, range.end()).expect("it goes on inside the range");
         }
         sink.finish()
     }
 
-    fn is_huge(&self, frame: Frame) -> bool {
-        self.stock.identity(frame).kind() == Kind::Huge
+    /// Whether the leaf maps a huge page.
+    fn is_huge(&self, at: At, frame: Frame) -> bool {
+        at.level > Level::BASE && self.stock.identity(frame).kind() == Kind::Huge
+    }
+    /// What becomes of the parent's exclusive leaf where the parent may have anchors, and is one of
+    /// no anchored folio; `Err` with the number of pages that are surely no other folio's.
+    fn anchored(&self, at: At, frame: Frame, attrs: Attrs) -> Result<Verdict, usize> {
+        if !self.stock.may_be_anchored(frame) {
+            let (head, folio) = self.stock.folio_of(frame);
+            return Err((folio.order().pages().get() - (frame.get() - head.get())) as usize);
+        }
+        if self.is_huge(at, frame) {
+            let order = self.stock.identity(frame).order();
+            self.cost.set(Cost::CopyHuge(frame, at.va, order));
+        } else if at.level > Level::BASE || attrs.has(Attrs::GROUPED) {
+            return Ok(Verdict::Split);
+        } else {
+            self.cost.set(Cost::Copy(frame, at.va));
+        }
+        Ok(Verdict::Show)
     }
 }
 
@@ -184,11 +239,20 @@ impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
         0
     }
     fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
+        let mut most = usize::MAX;
+        // The anchor was counted under this lock, and that there may be one was said before
+        // (anchor::A1).
+        if attrs.has(Attrs::EXCLUSIVE) && self.parent.may_have_anchors() {
+            match self.anchored(at, pa.frame(), attrs) {
+                Ok(verdict) => return verdict,
+                Err(pages) => most = pages,
+            }
+        }
         self.cost.set(match at.level {
             Level::BASE if attrs.has(Attrs::SPECIAL) => Cost::Nothing,
-            Level::BASE => Cost::Pages(P::unit(at.level, attrs)),
+            Level::BASE => Cost::Pages(P::unit(at.level, attrs), most),
             _ if attrs.has(Attrs::SPECIAL) => Cost::Deposit(0),
-            _ if self.is_huge(pa.frame()) => Cost::Nothing,
+            _ if self.is_huge(at, pa.frame()) => Cost::Nothing,
             _ => Cost::Deposit(TABLE),
         });
         match self.stock.machine.rules().replace {
@@ -217,6 +281,8 @@ struct Sharing<'s, 'f, 'm, M: Machine, P: Paging> {
     /// The child's table of the addresses at work, which walks of the reverse map alone reach
     /// besides.
     copy: Option<Locked<'m, M, P>>,
+    /// A copy of a page that stays the parent's alone.
+    own: Option<OwnCopy<'s, 'm, M, P>>,
     supply: Supply<'s, 'm, M, P>,
     /// The first address and the level of the table that the child lacks.
     missing: Option<(Va, Level)>,
@@ -229,7 +295,7 @@ struct Sharing<'s, 'f, 'm, M: Machine, P: Paging> {
     failed: Result<(), RangeError>,
 }
 
-impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
+impl<'s, 'm, M: Machine, P: Paging> Sharing<'s, '_, 'm, M, P> {
     /// Sees to what the child lacks for the leaf that was met.
     fn supply(&mut self) -> Result<(), RangeError> {
         let (stock, child) = (self.fork.stock, self.fork.child);
@@ -239,11 +305,12 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
         // or a folio may be in the place of zeros.
         child.uncharge(me, core::mem::take(&mut self.charged));
         self.drop_deposit();
+        self.drop_copy();
         if let Some((va, level)) = self.missing.take() {
             self.supply.ensure(&self.fork.to, va, level).map_err(NoTable::in_empty)?;
         }
         match self.fork.cost.get() {
-            Cost::Pages(least) => {
+            Cost::Pages(least, _) => {
                 // The charge is for a table full of pages or, near the limit, for what is admitted.
                 let mut pages = TABLE;
                 while let Err(over) = child.charge(me, pages) {
@@ -262,9 +329,58 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
                 }
                 self.deposit = Some((table, pages));
             }
+            Cost::Copy(frame, va) => self.own = self.copied(frame, va)?,
+            Cost::CopyHuge(head, va, order) => {
+                let copy = (self.fork.copy_huge)(head, order, self.noting.steps.outside());
+                let frames = copy.ok_or(RangeError::NoMemory)?;
+                stock.enlist_huge(frames, child.member.origin(va, self.offset(va)));
+                let (head, pages, of) = (frames.start(), frames.pages(), (head, va));
+                self.own = Some(OwnCopy { head, pages, of, kept: None });
+            }
             Cost::Nothing => {}
         }
         Ok(())
+    }
+    /// A copy of the page that `frame` was at `va`; none where its folio is gone from there.
+    fn copied(&self, frame: Frame, va: Va) -> Result<Option<OwnCopy<'s, 'm, M, P>>, RangeError> {
+        let (stock, child) = (self.fork.stock, self.fork.child);
+        let Some(kept) = stock.get_own(frame) else { return Ok(None) };
+        child.charge(stock.machine.me(), 1)?;
+        let Ok(claim) = stock.claim(Order::BASE, Class::Movable) else {
+            child.uncharge(stock.machine.me(), 1);
+            return Err(RangeError::NoMemory);
+        };
+        zero::copy_page(stock.machine, frame.pa(), &claim);
+        stock.count_by(Event::CopiedBytes, FRAME_BYTES);
+        let head = stock.enlist(claim, 1, child.member.origin(va, self.offset(va)));
+        Ok(Some(OwnCopy { head, pages: Pages::new(1), of: (frame, va), kept: Some(kept) }))
+    }
+    /// How far what is at `va` was moved.
+    fn offset(&self, va: Va) -> AnonOffset {
+        let (stock, child) = (self.fork.stock, self.fork.child);
+        let area = child.areas.find(stock.machine, va);
+        area.expect("the child has the areas first").offset(stock)
+    }
+    /// Gives a copy back that no entry was made for.
+    fn drop_copy(&mut self) {
+        let (stock, child) = (self.fork.stock, self.fork.child);
+        let Some(OwnCopy { head, pages, kept, .. }) = self.own.take() else { return };
+        if kept.is_some() {
+            child.uncharge(stock.machine.me(), pages.get());
+        }
+        stock.drop_unused(head, pages.get());
+    }
+    /// Gives the child the copy that was made of what it would share.
+    fn give_copy(&mut self, slot: Slot, attrs: Attrs) {
+        let own = self.own.take().expect("it said that there is room");
+        if own.kept.is_none() {
+            self.fork.child.count_huge(self.fork.stock.machine.me(), own.pages.get());
+        }
+        let copy = self.copy.as_ref().expect("it said that there is room");
+        let attrs = attrs.without(Attrs::ACCESSED | Attrs::UFFD_WP) | Attrs::DIRTY;
+        let slots = Slots::new(slot, 1).expect("one of a table");
+        copy.map_alike(slots, own.head.pa(), attrs);
+        self.fork.stock.count(Event::ForkCopied);
     }
     /// Gives back the table that was to be kept for a leaf, with the pages of the leaf.
     fn drop_deposit(&mut self) {
@@ -279,6 +395,7 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
         let (stock, child) = (self.fork.stock, self.fork.child);
         child.uncharge(stock.machine.me(), self.charged);
         self.drop_deposit();
+        self.drop_copy();
         self.failed
     }
 }
@@ -305,8 +422,11 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
         let most = match self.fork.cost.get() {
             _ if self.copy.is_none() => 0,
             Cost::Nothing => 1, // the next word may map another owner's page
-            Cost::Pages(least) if self.charged < least as u64 => 0,
-            Cost::Pages(_) => self.charged as usize,
+            Cost::Pages(least, _) if self.charged < least as u64 => 0,
+            Cost::Pages(_, most) => most.min(self.charged as usize),
+            Cost::Copy(frame, va) | Cost::CopyHuge(frame, va, _) => {
+                usize::from(self.own.as_ref().is_some_and(|own| own.of == (frame, va)))
+            }
             Cost::Deposit(pages) => {
                 usize::from(self.deposit.as_ref().is_some_and(|(_, paid)| *paid == pages))
             }
@@ -322,6 +442,9 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             What::Soft(soft) => return copy.set(first, soft.word()),
             What::Mapped { pa, attrs } => (pa, attrs),
         };
+        if let Cost::Copy(..) | Cost::CopyHuge(..) = self.fork.cost.get() {
+            return self.give_copy(first, attrs);
+        }
         // A run that loses no right that a CPU may have cached is not noted (S5). What was broken
         // says that it was used.
         let is_broken =
@@ -339,13 +462,14 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             });
         }
         match self.fork.cost.get() {
-            Cost::Pages(_) => self.charged -= pages.get(),
+            Cost::Pages(..) => self.charged -= pages.get(),
             Cost::Deposit(_) => {
                 let (table, _) = self.deposit.take().expect("it said that there is room");
                 child.deposit(stock, table);
             }
             Cost::Nothing if run.level > Level::BASE => child.count_huge(me, pages.get()),
             Cost::Nothing => {}
+            Cost::Copy(..) | Cost::CopyHuge(..) => unreachable!("the child has a copy"),
         }
         let slots = Slots::new(first, run.count as usize).expect("of one table");
         copy.map_alike(slots, pa, shared(attrs).without(Attrs::ACCESSED | Attrs::UFFD_WP));

@@ -82,6 +82,7 @@
 //! folios (`split`; here only their leaves are split).
 
 mod advise;
+mod anchor;
 mod area;
 mod areas;
 mod attach;
@@ -121,8 +122,9 @@ pub use transfer::{Holes, TransferError, Untransferred};
 pub use watch::Watch;
 
 pub(crate) use advise::{advise, cut};
+pub(crate) use anchor::{NoAnchor, anchor};
 pub(crate) use attach::{Copies, first_copying, may_write_to, zap_attached};
-pub(crate) use fork::fork;
+pub(crate) use fork::{CopyHuge, fork};
 pub(crate) use huge::{
     check as check_huge, clear_way, dropped, keep_own, level_of, regain, take_away,
 };

@@ -29,6 +29,8 @@ pub(crate) struct Space {
     ending: AtomicU64, // [a]
     /// Non-zero: the process switched large folios off for itself.
     pub(super) thp_off: AtomicU64, // [a]
+    /// Non-zero: there are anchors of its pages, or were (anchor::A1).
+    anchored: AtomicU64, // [a]
     pub(super) as_object: AsObject,
     pub(crate) charge: Charge, // [a]
     deposits: OwnFrames<0>,    // [d] tables kept for the splits of leaves
@@ -284,6 +286,16 @@ impl Space {
         }
     }
 
+    /// Says that a page of it is about to be anchored, by a caller that locks its table next.
+    pub(super) fn note_anchor(&self) {
+        if !self.may_have_anchors() {
+            self.anchored.store(1, Ordering::Relaxed);
+        }
+    }
+    /// Whether a page of it may be anchored that is in a table which the caller has locked.
+    pub(super) fn may_have_anchors(&self) -> bool {
+        self.anchored.load(Ordering::Relaxed) != 0
+    }
     pub(crate) fn set_thp(&self, switch: ProcessSwitch) {
         let off = switch == ProcessSwitch::Off;
         self.thp_off.store(off as u64, Ordering::Relaxed);

@@ -42,7 +42,7 @@ use crate::table::{
 };
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
-use foliant_units::{Frame, FrameRange, Level, Order, Va, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
 
 /// A space's tables, as faults have them.
 pub(crate) struct SeenTables<'v, 'm, M: Machine, P: Paging> {
@@ -182,6 +182,24 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
         self.locked.count_beside(self.slots.first(), frame, block)
     }
 
+    /// How many pages from `va` on, `most` at most, the leaf that was seen and those behind it in
+    /// the table map to the frames from `frame` on, with `attrs` at least. The first one does.
+    pub(crate) fn alike(&self, va: Va, frame: Frame, most: u64, attrs: Attrs) -> u64 {
+        let (level, first) = (self.level(), self.slots.first());
+        if level > Level::BASE {
+            let span = level.span();
+            return most.min((span.get() - va.offset_from(va.align_down(span))) / FRAME_BYTES);
+        }
+        let left = most.min((Level::ENTRIES - first.index()) as u64);
+        let slots = Slots::new(first, left as usize).expect("of one table");
+        let goes_on = |nth: &u64| match self.locked.entry(slots.nth(*nth as usize)) {
+            Entry::Leaf { pa, attrs: of_it } => {
+                pa.frame() == frame.add(Pages::new(*nth)) && of_it.has(attrs)
+            }
+            _ => false,
+        };
+        1 + (1..left).take_while(goes_on).count() as u64
+    }
     /// Writes the entries, which map the frames from `frame` on: those of folios of `order`, at an
     /// address aligned to their size, in groups where the format has them and a folio holds one
     /// (S10).

@@ -30,6 +30,8 @@ events! {
         ZeroPage => "zero_page_fault",
         /// Writes to a shared page that took a copy.
         Copied => "cow_copy",
+        /// Pages that a fork copied, because they are anchored in the parent; a huge page is one.
+        ForkCopied => "fork_copy",
         /// Faults that mapped a part of a folio of an object.
         ObjectMapped => "object_mapped",
         /// Pages of objects that came with one beside them.

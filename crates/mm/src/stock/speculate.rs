@@ -39,7 +39,7 @@ use crate::frame::{Flag, Identity, Kind, References, word_at};
 use crate::table::Paging;
 use core::fmt;
 use foliant_machine::Machine;
-use foliant_units::Frame;
+use foliant_units::{Frame, Order};
 
 /// Whether something was marked as broken.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,17 @@ enum Marked {
     No,
     /// There may be soon.
     Later,
+}
+
+/// Why a folio with an entry was not anchored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotAnchored {
+    /// It is about to be a part of a larger folio.
+    Frozen,
+    /// Its memory is broken.
+    Broken,
+    /// The one at this head has as many pins as it may have.
+    TooMany(Frame),
 }
 
 /// A reference to a folio, taken by a walker of frame numbers. While it lives the folio is not
@@ -98,6 +109,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// huge pages are not a walker's to count: it gets none.
     pub(crate) fn get_unless_zero(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         self.get_within(frame, References::PINS_MAX)
+    }
+    /// The same for the manager itself, whatever others have of it.
+    pub(crate) fn get_own(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
+        self.get_within(frame, References::PINS_OWN)
     }
     fn get_within(&self, frame: Frame, most: u64) -> Option<Reference<'_, 'm, M, P>> {
         self.steady(frame, |identity| self.count_up(frame, identity, most))
@@ -168,12 +183,46 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
+    /// Anchors the folio or huge page that holds `frame`, of which the caller has a leaf in a table
+    /// that it has locked. Gives its head and its order.
+    pub(crate) fn anchor(&self, frame: Frame) -> Result<(Frame, Order), NotAnchored> {
+        let (head, folio) = self.folio_of(frame);
+        if folio.has(Flag::Poisoned) {
+            return Err(NotAnchored::Broken);
+        }
+        let anchor = References::ANCHOR;
+        loop {
+            let before = self.counts(head);
+            // A collapse is making its page a part of a larger folio where it is (holds::B2).
+            if before == References::NONE {
+                return Err(NotAnchored::Frozen);
+            }
+            if before.pins() + anchor.pins() > References::PINS_MAX {
+                return Err(NotAnchored::TooMany(head));
+            }
+            let after = before.with(anchor);
+            if self.replace_references(head, before.word(), after.word()).is_ok() {
+                return Ok((head, folio.order()));
+            }
+        }
+    }
+    /// Ends an anchor, which may have been the last to keep the folio.
+    pub(crate) fn release_anchor(&self, head: Frame) {
+        self.unreference(head, References::ANCHOR);
+    }
+    /// Whether the folio that holds `frame`, which an entry names, may be anchored; broken memory
+    /// is not, for nobody reads it.
+    pub(crate) fn may_be_anchored(&self, frame: Frame) -> bool {
+        let (head, folio) = self.folio_of(frame);
+        self.counts(head).may_be_anchored() && !folio.has(Flag::Poisoned)
+    }
+
     /// Marks the folio or huge page that holds `frame` as broken, for good, and says whether there
     /// is one.
     pub(crate) fn poison(&self, frame: Frame) -> bool {
         loop {
             // What has as many references as it may have is told from what has none.
-            if let Some(kept) = self.get_within(frame, References::PINS_OWN) {
+            if let Some(kept) = self.get_own(frame) {
                 self.mark_broken(&kept);
                 return true;
             }
