@@ -316,6 +316,12 @@ fn leaves_of_2_mib_come_where_they_can() {
     as_on_linux("large_leaves", include_str!("large_leaves.txt"));
 }
 
+/// As Linux 6.12's source says of its device: no Linux here has that.
+#[test]
+fn pages_that_a_device_has_stay_the_program_s() {
+    as_on_linux("anchored", include_str!("anchored.txt"));
+}
+
 #[test]
 fn writes_are_noted_and_a_scan_says_which() {
     as_on_linux("noted_writes", include_str!("noted_writes.txt"));

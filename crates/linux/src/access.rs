@@ -6,11 +6,12 @@ use crate::process::Process;
 use crate::told::{self, Told};
 use crate::vma::{Family, Marks, Vma};
 use foliant::fault::Refusal;
+use foliant::manager::{Anchor, AnchorError};
 use foliant::space::Area;
 use foliant::table::{Attrs, Entry, Found, Paging, SoftKind};
 use foliant::{Access, Outcome};
 use foliant_machine::Machine;
-use foliant_units::{Level, Order, Va};
+use foliant_units::{Level, Order, Va, VaRange};
 use linux_raw_sys::general::{
     BUS_ADRERR, BUS_MCEERR_AR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV,
 };
@@ -46,7 +47,7 @@ pub enum Fault {
     OutOfMemory,
 }
 
-impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Handles an access that the processor refused, beside others of the process.
     pub fn fault(&self, addr: u64, access: Access) -> Fault {
         let admits = |area: &Area| !self.may_found(&Vma::of(area), access);
@@ -96,6 +97,37 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             return Fault::OutOfMemory;
         }
         self.answer(addr, access, outcome)
+    }
+
+    /// Anchors the page at an address, and those of the same folio behind it up to `end`, for
+    /// whoever reaches them past the page tables: what `pin_user_pages` with `FOLL_LONGTERM` does
+    /// for a part of a range. Where a fault would not have brought the page, says how that ends; a
+    /// stack does not grow.
+    pub fn anchor(
+        &mut self,
+        addr: u64,
+        end: u64,
+        access: Access,
+    ) -> Result<Anchor<'a, 'm, M, P>, Fault> {
+        let vma = self.vma(addr).ok_or(segv(SEGV_MAPERR, addr))?;
+        let part = VaRange::new(Va::new(addr), Va::new(end.min(vma.end())));
+        let part = part.filter(|part| !part.is_empty()).ok_or(segv(SEGV_MAPERR, addr))?;
+        // It gets a page of its own, even to be read.
+        if vma.takes_copies() && !self.is_guarded(addr) && self.adopt(vma.start()).is_err() {
+            return Err(Fault::OutOfMemory);
+        }
+        loop {
+            let outcome = match self.mm.anchor(self.space, part, access) {
+                Ok(anchor) => return Ok(anchor),
+                Err(AnchorError::NoPage(outcome)) => outcome,
+                Err(AnchorError::Kernel(_)) => return Err(segv(SEGV_ACCERR, addr)),
+                Err(AnchorError::TooMany(_)) => return Err(Fault::OutOfMemory),
+            };
+            match self.answer(addr, access, outcome) {
+                Fault::Done => {} // a write that was told by itself
+                fault => return Err(fault),
+            }
+        }
     }
 
     fn answer(&self, addr: u64, access: Access, outcome: Outcome) -> Fault {

@@ -172,6 +172,18 @@ fn an_anchor_is_as_long_as_its_folio_and_its_range() {
             held.frames().pages().get()
         });
         assert_eq!(got, lengths);
+        let held = mm.anchor(id, row(3, 2), Access::Read).unwrap();
+        (0..16)
+            .for_each(|byte| _ = sim.user_store(Va::new(BASE + 4 * PAGE - 8 + byte), 1, byte + 1));
+        let mut seen = [0; 16];
+        let wide = held.frames().pages().get() == 2;
+        let came = if wide { 16 } else { 8 };
+        assert_eq!(held.read(Bytes::new(PAGE - 8), &mut seen), came, "up to their end");
+        let expect: Vec<u8> =
+            (1..=16).map(|byte| if byte <= came { byte as u8 } else { 0 }).collect();
+        assert_eq!(&seen[..], &expect[..]);
+        assert_eq!(held.read(Bytes::new(u64::MAX), &mut seen), 0);
+        drop(held);
         mm.protect(id, row(8, 1016), Flags::READ).unwrap();
         let held = mm.anchor(id, row(6, 9), Access::Read).unwrap();
         assert_eq!(held.frames().pages().get(), lengths[2], "the area ends");

@@ -11,7 +11,7 @@ use foliant::split::SplitInto;
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_sim::{Failing, Sim};
-use foliant_units::{Bytes, Order, Pages, Va};
+use foliant_units::{Bytes, Level, Order, Pages, Va};
 use std::sync::Mutex;
 
 type Page = [u8; PAGE as usize];
@@ -596,5 +596,31 @@ fn a_watch_of_an_object_beside_another_operation() {
                 assert_eq!(ends.last(), Some(&told(nth)), "{name}, step {step}, page {nth}");
             }
         }
+    }
+}
+
+/// A collapse maps the folio that it makes, though what the object has is the handler's to let in;
+/// where writes are told it does not, for each page may be watched.
+#[test]
+fn a_collapse_lets_its_folio_in() {
+    for (advice, level) in
+        [(Advice::UserfaultPresentArm, Level::SIZE_2M), (Advice::UserfaultWriteArm, Level::BASE)]
+    {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let pages = Pages::new(512);
+        let of = mm.create_object(&ObjectRequest { pages, ..Default::default() }).unwrap();
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        let asked = request(Place::Fixed(Va::new(BASE)), SIZE_2M, SHARED);
+        mm.map_object(id, &asked, (of, Pages::new(0))).unwrap();
+        (0..512).for_each(|nth| poke(&mm, of, nth, nth + 1));
+        mm.advise(id, row(0, 512), advice).unwrap();
+        let order = Order::SIZE_2M;
+        mm.collapse(id, Va::new(BASE), order, CollapseLimits::NONE).unwrap();
+        let leaf = mm.with_leaves(id, row(0, 512), |mut leaves| leaves.next()).unwrap();
+        let found = leaf.map(|leaf| leaf.level);
+        assert_eq!(found, (level == Level::SIZE_2M).then_some(level), "{advice:?}");
+        assert_eq!(load(&sim, &mm, id, at(300)), 301);
     }
 }

@@ -66,6 +66,7 @@
 //! **Not here**: how memory is managed (`foliant`), what its calls mean (`foliant-linux`), how
 //! names of files are kept (`foliant-files`).
 
+mod anchored;
 mod calls;
 mod channel;
 mod clock;

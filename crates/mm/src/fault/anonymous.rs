@@ -478,7 +478,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if let Some(table) = deposit {
             self.space.deposit(self.stock, table);
         }
-        // A page that is only to be read comes in place of zeros as well (`Demand::is_own`).
+        // A page that is only to be read comes in place of zeros as well (`Purpose::Anchor`).
         let write = if area.flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
         let attrs = attrs(area.flags) | write | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
         let attrs = attrs | Attrs::TOUCHED;

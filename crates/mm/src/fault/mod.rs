@@ -182,8 +182,19 @@ pub(crate) struct Demand<'d> {
     pub(crate) end: Va,
     /// Which areas the caller admits, if not all.
     pub(crate) admits: Option<&'d Admits<'d>>,
-    /// The page is to be the space's alone, even if it is only read: for an anchor.
-    pub(crate) is_own: bool,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a fault is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// An access.
+    Access,
+    /// An anchor: the page is to be the space's alone, even if it is only read.
+    Anchor,
+    /// A collapse: what an object has is mapped as it is, all of a folio, though it may be a
+    /// handler's to let in.
+    Collapse,
 }
 
 /// Says of an area whether a fault may bring a page there.
@@ -192,7 +203,7 @@ pub(crate) type Admits<'a> = dyn Fn(&Area) -> bool + 'a;
 impl<'d> Demand<'d> {
     /// For a page by itself.
     pub(crate) fn page(va: Va, access: Access) -> Demand<'d> {
-        Demand { va, access, end: va, admits: None, is_own: false }
+        Demand { va, access, end: va, admits: None, purpose: Purpose::Access }
     }
 }
 
@@ -208,7 +219,7 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     pub(crate) access: Access,
     end: Va,
     admits: Option<&'f Admits<'f>>,
-    is_own: bool,
+    purpose: Purpose,
     /// What is done where no block is free.
     defrag: DefragSeen,
     /// What the face took for this fault.
@@ -301,13 +312,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         stock: &'f Stock<'m, M, P>,
         space: &'f Space,
         switches: &Switches,
-        Demand { va, access, end, admits, is_own }: Demand<'f>,
+        Demand { va, access, end, admits, purpose }: Demand<'f>,
         offers: &'f Offers,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
         let (switches, defrag) = (switches.snapshot(), switches.defrag_seen()); // E2
         let view = SeenTables::new(stock, space);
-        Fault { stock, space, view, switches, va, access, end, admits, is_own, defrag, offers }
+        Fault { stock, space, view, switches, va, access, end, admits, purpose, defrag, offers }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.
@@ -341,7 +352,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn step(&self, area: &Area, found: &Found) -> Step {
         match found.entry {
             Entry::None if area.flags.and(APART) != Flags::NONE => self.apart(area, found),
-            Entry::None if self.access == Access::Write || self.is_own => {
+            Entry::None if self.access == Access::Write || self.purpose == Purpose::Anchor => {
                 self.anonymous(area, found)
             }
             Entry::None => self.zero(area, found),
@@ -391,7 +402,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// alone.
     fn is_barred(&self, attrs: Attrs) -> bool {
         self.access == Access::Write && !attrs.has(Attrs::WRITE)
-            || self.is_own && !attrs.has(Attrs::EXCLUSIVE)
+            || self.purpose == Purpose::Anchor && !attrs.has(Attrs::EXCLUSIVE)
     }
     /// What the entry of a page that becomes the space's alone says, where it had `old`: the right
     /// to write comes with a write, and what is told or noted of writes stays without one.

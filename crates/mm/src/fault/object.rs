@@ -48,7 +48,7 @@
 //! the other way round.
 
 use super::hugetlb::{Brought, is_marked};
-use super::{Access, Fault, Filling, Need, Outcome, Refusal, Step, fitting};
+use super::{Access, Fault, Filling, Need, Outcome, Purpose, Refusal, Step, fitting};
 use crate::folio::Class;
 use crate::frame::{Flag, Kind};
 use crate::object::{FoundPage, Looked, look, place};
@@ -133,7 +133,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
     /// Whether it is the program's to let in what the object has.
     fn tells_of_present(&self, area: &Area) -> bool {
-        area.flags.has(Flags::USERFAULT_PRESENT) && !self.offers.came.get()
+        let is_told = area.flags.has(Flags::USERFAULT_PRESENT) && self.purpose != Purpose::Collapse;
+        is_told && !self.offers.came.get()
     }
     /// What is done where the object has no page: it is told, or done as `step` says.
     fn told_or(&self, area: &Area, found: &Found, step: Step) -> Step {
@@ -153,7 +154,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn share_what_fits(&self, area: &Area, found: &Found, page: &FoundPage<'f, 'm, M, P>) -> Step {
         let attrs = attrs_of_object(area.flags);
         let attrs = if is_marked(found) { watched(attrs) } else { attrs };
-        let mut order = if area.is_armed() { Order::BASE } else { page.folio };
+        let comes_alone = area.is_armed() && self.purpose != Purpose::Collapse;
+        let mut order = if comes_alone { Order::BASE } else { page.folio };
         loop {
             let Some(smaller) = order.get().checked_sub(1) else {
                 return self.share(area, found, page, Shown { order: Order::BASE, attrs });

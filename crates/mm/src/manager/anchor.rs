@@ -1,8 +1,9 @@
 //! The face of anchors (space::anchor).
 
 use super::Manager;
-use crate::fault::{Access, Demand, Outcome, Refusal};
+use crate::fault::{Access, Demand, Outcome, Purpose, Refusal};
 use crate::memmap::Huge;
+use crate::object;
 use crate::pool::{Ground, Taken};
 use crate::space::{self, Flags, NoAnchor, SpaceId};
 use crate::stock::Event;
@@ -24,6 +25,21 @@ impl<M: Machine, P: Paging> Anchor<'_, '_, M, P> {
     /// The pages, in the order of their addresses: at least one, all of one folio.
     pub fn frames(&self) -> FrameRange {
         self.frames
+    }
+    /// Reads bytes of its pages, from byte `at` on into `into`, up to their end; says how many.
+    /// Programs may write them meanwhile: each byte is there at some moment of the call.
+    pub fn read(&self, at: Bytes, into: &mut [u8]) -> usize {
+        let machine = self.manager.stock.machine;
+        let (mut at, mut done) = (at.get(), 0);
+        while done < into.len() {
+            let Some(frame) = self.frames.iter().nth((at / FRAME_BYTES) as usize) else { break };
+            let inside = at % FRAME_BYTES;
+            let upto = into.len().min(done + (FRAME_BYTES - inside) as usize);
+            object::read(machine, frame, Bytes::new(inside), &mut into[done..upto]);
+            at += (upto - done) as u64;
+            done = upto;
+        }
+        done
     }
 }
 
@@ -107,7 +123,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Err(NoAnchor::Kernel) => return Err(AnchorError::Kernel(va)),
                 Err(NoAnchor::TooMany(head)) => return Err(AnchorError::TooMany(head)),
             }
-            let demand = Demand { end: range.end(), is_own: true, ..Demand::page(va, access) };
+            let demand =
+                Demand { end: range.end(), purpose: Purpose::Anchor, ..Demand::page(va, access) };
             match self.resolve(id, demand) {
                 Outcome::Mapped(_) | Outcome::Copied | Outcome::Reused => {}
                 // It was there, for a moment.

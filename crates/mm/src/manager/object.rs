@@ -2,7 +2,7 @@
 
 use super::{CollapseLimits, Manager};
 use crate::compact::CollapseError;
-use crate::fault::{Access, Demand, Outcome, Refusal};
+use crate::fault::{Access, Demand, Outcome, Purpose, Refusal};
 use crate::frame::Flag;
 use crate::object::{self, Looked, ObjectRequest, look};
 use crate::rmap::Attachment;
@@ -394,12 +394,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
             Err(why) => return Err(why),
         }
-        if area.is_armed() || !area.flags.has(Flags::READ) {
+        if area.flags.has(Flags::USERFAULT_WRITE) || !area.flags.has(Flags::READ) {
             return Ok(()); // its pages come one by one, or not at all
         }
         let has_own = |level| level == Some(Level::BASE);
         if !has_own(self.first_level(id, whole)) {
-            self.resolve(id, Demand::page(whole.start(), Access::Read));
+            let demand = Demand::page(whole.start(), Access::Read);
+            self.resolve(id, Demand { purpose: Purpose::Collapse, ..demand });
         }
         match order == Order::SIZE_2M && has_own(self.first_level(id, whole)) {
             true => Err(CollapseError::Changed(whole.start())),

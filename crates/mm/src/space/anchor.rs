@@ -26,7 +26,7 @@
 //! comes there later is another one.
 //!
 //! **Not here**: the fault that makes a page exclusive without writing to it (`fault`,
-//! `Demand::is_own`), how the child's copy is made (`fork`).
+//! `Purpose::Anchor`), how the child's copy is made (`fork`).
 
 use super::area::Flags;
 use super::record::Space;

@@ -3,10 +3,11 @@
 //!
 //! **Locking**: a lock for the switches of files in memory.
 
+use super::super::anchored::Anchored;
 use super::super::content::{Content, Piece, Positioned, Text};
 use super::super::names::{self, make};
 use super::super::{khugepaged, process, world};
-use super::{BOTH, READ, WRITTEN, put, taken};
+use super::{BOTH, OWN, READ, WRITTEN, put, taken};
 use crate::memory::manager;
 use alloc::format;
 use alloc::string::String;
@@ -54,6 +55,8 @@ pub(super) fn make_all() -> Result<(), Refused> {
         put(&format!("proc/sys/{name}"), BOTH, Switch::Vm(name))?;
     }
     put("sys/kernel/debug/split_huge_pages", WRITTEN, Switch::Split)?;
+    let tested = Body::Leaf(Content::Channel(Arc::new(Anchored)));
+    make(b"sys/kernel/debug/gup_test", S_IFREG | OWN, tested)?;
     for (path, about) in [("proc/kpageflags", Frames::Flags), ("proc/kpagecount", Frames::Count)] {
         let body = Body::Leaf(Content::Positioned(Arc::new(about)));
         make(path.as_bytes(), S_IFREG | READ, body)?;

@@ -37,6 +37,8 @@ const WRITTEN: u32 = 0o200;
 /// Nobody may write it.
 const READ: u32 = 0o444;
 const BOTH: u32 = 0o644;
+/// Root alone may open it.
+const OWN: u32 = 0o600;
 
 /// Makes the files of the machine.
 pub(super) fn make_all() -> Result<(), Refused> {
