@@ -316,6 +316,11 @@ fn leaves_of_2_mib_come_where_they_can() {
     as_on_linux("large_leaves", include_str!("large_leaves.txt"));
 }
 
+#[test]
+fn a_file_of_huge_pages_is_read() {
+    as_on_linux("huge_reads", include_str!("huge_reads.txt"));
+}
+
 /// As Linux 6.12's source says of its device: no Linux here has that.
 #[test]
 fn pages_that_a_device_has_stay_the_program_s() {

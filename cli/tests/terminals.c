@@ -351,6 +351,8 @@ static void stops(void) {
 }
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int signal_number = SIGHUP; signal_number <= SIGQUIT; signal_number++)
+        signal(signal_number, SIG_DFL); // whoever started this may not have wanted them
     names();
     settings();
     epolls();

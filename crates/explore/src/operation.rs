@@ -313,6 +313,8 @@ operations! {
     ReservePooled,
     /// The huge pages of an object are brought.
     PromisePooled,
+    /// The kernel has a page of an object of huge pages for a moment.
+    PageOfPooled,
     /// A handler fills a huge page that an object has not.
     HandlePooled,
     /// Writes to an object's huge page are told for a while.
@@ -459,6 +461,7 @@ impl Operation {
                 | Op::RegrowPooled
                 | Op::ReservePooled
                 | Op::PromisePooled
+                | Op::PageOfPooled
                 | Op::HandlePooled
                 | Op::WatchPooled
                 | Op::LetInPooled
@@ -931,6 +934,11 @@ impl<P: Paging> Scene<P> {
             }
             Op::PromisePooled => {
                 any(mm.promise_object(self.pooled(), Pages::new(0), Pages::new(512)));
+            }
+            Op::PageOfPooled => {
+                let page = mm.object_page(self.pooled(), Pages::new(5), Access::Read);
+                engine::border();
+                any(page.map(|page| page.map(|page| page.frame())));
             }
             Op::WriteObject => fault(of(ground::Place::Shared, 0), Access::Write),
             Op::WriteObjectEmpty => fault(of(ground::Place::Shared, 100), Access::Write),

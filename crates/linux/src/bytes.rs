@@ -114,7 +114,6 @@ impl<M: Machine, P: Paging> MemoryFile<'_, '_, M, P> {
         mut put: impl FnMut(u64, &[u8]) -> usize,
     ) -> Result<u64, Errno> {
         let asked = asked(offset, bytes)?;
-        self.is_of_small_pages()?;
         let (mut near, mut far) = ([0; NEAR], None);
         let kept = room(bytes, &mut near, &mut far);
         each_page(asked, |done, part| {
@@ -151,7 +150,9 @@ impl<M: Machine, P: Paging> MemoryFile<'_, '_, M, P> {
         mut get: impl FnMut(u64, &mut [u8]) -> usize,
     ) -> Result<u64, Errno> {
         let asked = asked(offset, bytes)?;
-        self.is_of_small_pages()?;
+        if self.page_bytes() > PAGE {
+            return Err(Errno::INVAL); // huge pages are written to where they are mapped
+        }
         let (mut near, mut far) = ([0; NEAR], None);
         let kept = room(bytes, &mut near, &mut far);
         each_page(asked, |done, part| {
@@ -160,10 +161,6 @@ impl<M: Machine, P: Paging> MemoryFile<'_, '_, M, P> {
             let part = Part { bytes, ..part };
             self.write_part(&part, asked.0 + done + bytes, &kept[..bytes as usize])
         })
-    }
-    /// Refuses a file of huge pages: its bytes are seen where it is mapped alone.
-    fn is_of_small_pages(&self) -> Result<(), Errno> {
-        if self.page_bytes() > PAGE { Err(Errno::INVAL) } else { Ok(()) }
     }
     /// Writes bytes of a page that end at an offset of the file.
     fn write_part(&self, part: &Part, end: u64, from: &[u8]) -> Result<u64, Errno> {

@@ -40,7 +40,6 @@
 //! | `mmap` of a file from 2^47 bytes on | ENOMEM; `pwrite` there is EFBIG |
 //! | `fallocate` of a file of huge pages | to whole pages; what it brings beyond the end stays only where the file becomes longer |
 //! | `mmap` of a file of huge pages beyond its end, read only | reserves nothing there |
-//! | `pread` of a file of huge pages | EINVAL |
 //! | `fallocate` without memory for all | ENOSPC before any page comes; beyond the length of a file none stays |
 //! | `madvise` `MADV_COLLAPSE` of 2 MiB that a file ends in | EINVAL |
 //! | `mmap` with `MAP_DROPPABLE` | as private memory, dropped by `MADV_PAGEOUT` alone |

@@ -704,9 +704,15 @@ fn a_pool_counts_pages_of_objects_as_linux_does() {
         .map(|start| mm.punch_object(of, pages(1), huge(1)).map(|()| start));
     assert!(matches!(cut, Ok(Err(RangeError::Cuts(..)))), "{cut:?}");
     assert_eq!(put(a, 0, 1, Flags::NOHUGEPAGE).err(), None);
-    let no_page = mm.object_page(of, pages(0), Access::Read).unwrap_err();
+    let no_page = mm.object_page(of, pages(0), Access::Write).unwrap_err();
     assert_eq!(no_page, NoPage::Huge(size));
+    let kept = mm.object_page(of, pages(5), Access::Read).unwrap().expect("it is there");
+    assert!(mm.object_page(of, huge(30), Access::Read).unwrap().is_none(), "a hole");
     mm.resize_object(of, pages(0)).unwrap();
+    let beyond = mm.object_page(of, pages(5), Access::Read).unwrap_err();
+    assert_eq!(beyond, NoPage::Beyond(pages(5)));
+    shown("truncate to 0, and a page is kept", (8, 7, 0, 0));
+    drop(kept);
     shown("truncate to 0", (8, 8, 0, 0));
     mm.resize_object(of, huge(8)).unwrap();
     mm.reserve_object(of, huge(1), huge(4)).unwrap();

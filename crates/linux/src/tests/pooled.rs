@@ -124,9 +124,12 @@ fn a_file_of_huge_pages_is_cut_at_huge_pages_alone() {
         let file = file(p, 2, 4);
         let (page, huge) = (PAGE as i64, HUGE as i64);
         assert_eq!(file.ftruncate(huge + page), INVAL);
-        assert_eq!([file.pread(&mut [0], 0), file.pwrite(&[1], 0)], [INVAL; 2]);
+        assert_eq!([file.pread(&mut [9], 0), file.pwrite(&[1], 0)], [Ok(1), INVAL]);
         assert_eq!(show(p, (0, 2), (&file, 0), SHARED), Ok(at(0)));
         assert_eq!([0, 1].map(|nth| store(p, sim, at(nth), 7)), [Ok(()); 2]);
+        let mut read = [9; 12];
+        assert_eq!((file.pread(&mut read, huge - 4), read[3..5] == [0, 7]), (Ok(12), true));
+        assert_eq!(file.pread(&mut read, 2 * huge - 4), Ok(4), "up to its end");
         assert_eq!(file.fallocate(3, page, 2 * huge - page), Ok(0));
         assert_eq!([0, 1].map(|nth| load(p, sim, at(nth))), [Ok(7), Ok(0)], "whole pages went");
         assert_eq!(p.madvise(at(0), PAGE, MADV_REMOVE), Ok(0));

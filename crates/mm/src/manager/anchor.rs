@@ -6,7 +6,7 @@ use crate::memmap::Huge;
 use crate::object;
 use crate::pool::{Ground, Taken};
 use crate::space::{self, Flags, NoAnchor, SpaceId};
-use crate::stock::Event;
+use crate::stock::{Event, Reference};
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero;
@@ -14,10 +14,32 @@ use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Va, VaRange};
 
+/// What keeps a folio for an embedder, or a huge page, which goes back to its pool when this ends.
+pub(super) struct Keeping<'a, 'm, M: Machine, P: Paging> {
+    manager: &'a Manager<'m, M, P>,
+    /// Until it is dropped.
+    reference: Option<Reference<'a, 'm, M, P>>,
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Keeping<'a, 'm, M, P> {
+    pub(super) fn of(manager: &'a Manager<'m, M, P>, reference: Reference<'a, 'm, M, P>) -> Self {
+        Keeping { manager, reference: Some(reference) }
+    }
+    pub(super) fn machine(&self) -> &'m M {
+        self.manager.stock.machine
+    }
+}
+
+impl<M: Machine, P: Paging> Drop for Keeping<'_, '_, M, P> {
+    fn drop(&mut self) {
+        self.reference = None;
+        self.manager.collect();
+    }
+}
+
 /// Pages that keep their memory and their place as long as this lives.
 pub struct Anchor<'a, 'm, M: Machine, P: Paging> {
-    manager: &'a Manager<'m, M, P>,
-    head: Frame,
+    kept: Keeping<'a, 'm, M, P>,
     frames: FrameRange,
 }
 
@@ -29,7 +51,7 @@ impl<M: Machine, P: Paging> Anchor<'_, '_, M, P> {
     /// Reads bytes of its pages, from byte `at` on into `into`, up to their end; says how many.
     /// Programs may write them meanwhile: each byte is there at some moment of the call.
     pub fn read(&self, at: Bytes, into: &mut [u8]) -> usize {
-        let machine = self.manager.stock.machine;
+        let machine = self.kept.machine();
         let (mut at, mut done) = (at.get(), 0);
         while done < into.len() {
             let Some(frame) = self.frames.iter().nth((at / FRAME_BYTES) as usize) else { break };
@@ -46,13 +68,6 @@ impl<M: Machine, P: Paging> Anchor<'_, '_, M, P> {
 impl<M: Machine, P: Paging> fmt::Debug for Anchor<'_, '_, M, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Anchor({:?})", self.frames)
-    }
-}
-
-impl<M: Machine, P: Paging> Drop for Anchor<'_, '_, M, P> {
-    fn drop(&mut self) {
-        self.manager.stock.release_anchor(self.head);
-        self.manager.collect(); // of a huge page it may have been the last that kept it
     }
 }
 
@@ -117,7 +132,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 space::anchor(&self.stock, space, (va, range.end()), rights)
             };
             match found {
-                Ok((head, frames)) => return Ok(Anchor { manager: self, head, frames }),
+                Ok((reference, frames)) => {
+                    return Ok(Anchor { kept: Keeping::of(self, reference), frames });
+                }
                 Err(NoAnchor::NotYet) => {}
                 Err(NoAnchor::Broken) => return Err(none(Refusal::Broken(va))),
                 Err(NoAnchor::Kernel) => return Err(AnchorError::Kernel(va)),

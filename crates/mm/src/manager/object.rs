@@ -1,5 +1,6 @@
 //! The face of objects.
 
+use super::anchor::Keeping;
 use super::{CollapseLimits, Manager};
 use crate::compact::CollapseError;
 use crate::fault::{Access, Demand, Outcome, Purpose, Refusal};
@@ -7,11 +8,13 @@ use crate::frame::Flag;
 use crate::object::{self, Looked, ObjectRequest, look};
 use crate::rmap::Attachment;
 use crate::space::{
-    self, Area, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
+    self, Area, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId,
+    Steps, level_of,
 };
-use crate::stock::Reference;
+use crate::stock::NotAnchored;
 use crate::sync::Outside;
 use crate::table::{Entry, Found, Paging};
+use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
 
@@ -20,11 +23,16 @@ const TRIES: u32 = 32;
 
 /// A page of an object, kept for the kernel to read or write through the direct map. As long as it
 /// lives the page is neither given back, split nor moved; it may be dropped from the object.
-#[derive(Debug)]
 pub struct ObjectPage<'s, 'm, M: Machine, P: Paging> {
     frame: Frame,
     is_promised: bool,
-    kept: Reference<'s, 'm, M, P>,
+    kept: Keeping<'s, 'm, M, P>,
+}
+
+impl<M: Machine, P: Paging> fmt::Debug for ObjectPage<'_, '_, M, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ObjectPage({:?})", self.frame)
+    }
 }
 
 impl<M: Machine, P: Paging> ObjectPage<'_, '_, M, P> {
@@ -58,7 +66,7 @@ pub enum NoPage {
     Beyond(Pages),
     /// Its memory was reported broken.
     Broken(Frame),
-    /// Its pages are huge pages of a pool, which programs alone use.
+    /// Its pages are huge pages of a pool, which programs alone write to.
     Huge(Order),
     /// There is no memory for the page or a table.
     NoMemory,
@@ -66,14 +74,14 @@ pub enum NoPage {
     OverLimit(Pages),
 }
 
-impl core::fmt::Display for NoPage {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Display for NoPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoPage::NoObject => f.write_str("there is no such object"),
             NoPage::Beyond(page) => write!(f, "the object ends before page {}", page.get()),
             NoPage::Broken(frame) => write!(f, "the memory of frame {frame} is broken"),
             NoPage::Huge(order) => {
-                write!(f, "the object has huge pages of {}: map them", order.bytes())
+                write!(f, "the object has huge pages of {}: map them to write", order.bytes())
             }
             NoPage::NoMemory => f.write_str("no memory for the page"),
             NoPage::OverLimit(limit) => {
@@ -82,7 +90,7 @@ impl core::fmt::Display for NoPage {
         }
     }
 }
-impl core::error::Error for NoPage {}
+impl error::Error for NoPage {}
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Makes an object: memory that several spaces can map. It is there until its name is taken
@@ -431,7 +439,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     ) -> Result<Option<ObjectPage<'_, 'm, M, P>>, NoPage> {
         let at = page.get().checked_mul(FRAME_BYTES).map(Va::new).ok_or(NoPage::Beyond(page))?;
         loop {
-            match self.look_at_page(id, at)? {
+            let looked = match self.look_at_page(id, at) {
+                Err(NoPage::Huge(order)) if access != Access::Write => {
+                    return self.part_of_huge_page(id, at, order);
+                }
+                looked => looked?,
+            };
+            match looked {
                 Looked::There(found) if found.is_broken(&self.stock) => {
                     return Err(NoPage::Broken(found.frame));
                 }
@@ -440,7 +454,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     if access == Access::Write {
                         found.touch(&self.stock);
                     }
-                    let (frame, kept) = (found.frame, found.pin);
+                    let (frame, kept) = (found.frame, Keeping::of(self, found.pin));
                     return Ok(Some(ObjectPage { frame, is_promised, kept }));
                 }
                 Looked::OnItsWay | Looked::Changed => {
@@ -453,6 +467,42 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     made(ended).map_err(|outcome| self.no_page(id, page, outcome))?;
                 }
             }
+        }
+    }
+    /// The page at an address of an object of huge pages, whose huge page is kept as an anchor is.
+    fn part_of_huge_page(
+        &self,
+        id: ObjectId,
+        at: Va,
+        order: Order,
+    ) -> Result<Option<ObjectPage<'_, 'm, M, P>>, NoPage> {
+        let page = Pages::new(at.get() / FRAME_BYTES);
+        loop {
+            {
+                let _reading = self.stock.reading();
+                let object = id.peek(&self.stock).ok_or(NoPage::NoObject)?;
+                if at >= object.object_end() {
+                    return Err(NoPage::Beyond(page));
+                }
+                let Ok(locked) = object.tables(&self.stock).lock(at, level_of(order)) else {
+                    return Ok(None);
+                };
+                let Entry::Leaf { pa, .. } = locked.entry(locked.index_of(at)) else {
+                    return Ok(None);
+                };
+                let inside = page.get() % order.pages().get();
+                let frame = pa.frame().add(Pages::new(inside));
+                match self.stock.anchor(pa.frame()) {
+                    Ok((reference, _)) => {
+                        let kept = Keeping::of(self, reference);
+                        return Ok(Some(ObjectPage { frame, is_promised: false, kept }));
+                    }
+                    Err(NotAnchored::Broken) => return Err(NoPage::Broken(frame)),
+                    Err(NotAnchored::TooMany(_) | NotAnchored::Frozen) => {}
+                }
+            }
+            self.stock.machine.relax();
+            Outside::at_the_face().yield_now(self.stock.machine);
         }
     }
     /// Looks for the page at an address of an object's space.

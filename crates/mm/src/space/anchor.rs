@@ -31,7 +31,7 @@
 use super::area::Flags;
 use super::record::Space;
 use super::seen::{Seen, SeenTables};
-use crate::stock::{NotAnchored, Stock};
+use crate::stock::{NotAnchored, Reference, Stock};
 use crate::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, FrameRange, Pages, Va};
@@ -59,13 +59,13 @@ impl From<NotAnchored> for NoAnchor {
 }
 
 /// Anchors what is mapped at `va`, and what follows it of the same folio and area up to `upto`.
-/// Gives the head of the folio and the frames. The caller is in a reader's section.
-pub(crate) fn anchor<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
+/// Gives the anchor and the frames. The caller is in a reader's section.
+pub(crate) fn anchor<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
     space: &Space,
     (va, upto): (Va, Va),
     rights: Flags,
-) -> Result<(Frame, FrameRange), NoAnchor> {
+) -> Result<(Reference<'s, 'm, M, P>, FrameRange), NoAnchor> {
     let view = SeenTables::new(stock, space);
     let area = view.area(va).ok_or(NoAnchor::NotYet)?;
     if area.flags.has(Flags::KERNEL) {
@@ -83,9 +83,9 @@ pub(crate) fn anchor<M: Machine, P: Paging>(
     let agreed = view.agree(&seen).ok_or(NoAnchor::NotYet)?;
     let inside = va.offset_from(va.align_down(found.level.span())) / FRAME_BYTES;
     let frame = pa.frame().add(Pages::new(inside));
-    let (head, order) = stock.anchor(frame)?;
+    let (anchor, order) = stock.anchor(frame)?;
     let wide = upto.min(area.range.end()).offset_from(va).div_ceil(FRAME_BYTES);
-    let most = wide.min(order.pages().get() - (frame.get() - head.get()));
+    let most = wide.min(order.pages().get() - (frame.get() - anchor.head().get()));
     let pages = Pages::new(agreed.alike(va, frame, most, wanted));
-    Ok((head, FrameRange::new(frame, pages).expect("a part of a folio")))
+    Ok((anchor, FrameRange::new(frame, pages).expect("a part of a folio")))
 }

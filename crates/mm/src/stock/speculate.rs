@@ -67,6 +67,8 @@ pub(crate) enum NotAnchored {
 pub struct Reference<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
     head: Frame,
+    /// What it is in the folio's count: a pin, or an anchor.
+    counts: References,
 }
 
 impl<'s, 'm, M: Machine, P: Paging> Reference<'s, 'm, M, P> {
@@ -77,11 +79,8 @@ impl<'s, 'm, M: Machine, P: Paging> Reference<'s, 'm, M, P> {
     pub(super) fn stock(&self) -> &'s Stock<'m, M, P> {
         self.stock
     }
-    /// The machine that it is in.
-    pub(crate) fn machine(&self) -> &'m M {
-        self.stock.machine
-    }
-    /// The reference becomes that of a list that the folio is on; [`Stock::let_go`] ends it.
+    /// The reference, which is a pin, becomes that of a list that the folio is on;
+    /// [`Stock::let_go`] ends it.
     pub(crate) fn keep(self) {
         core::mem::forget(self);
     }
@@ -95,7 +94,7 @@ impl<M: Machine, P: Paging> fmt::Debug for Reference<'_, '_, M, P> {
 
 impl<M: Machine, P: Paging> Drop for Reference<'_, '_, M, P> {
     fn drop(&mut self) {
-        self.stock.unreference(self.head, References::PIN);
+        self.stock.unreference(self.head, self.counts);
     }
 }
 
@@ -161,7 +160,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// The token of a reference that was kept without it ([`Reference::keep`]).
     pub(super) fn resume_reference(&self, head: Frame) -> Reference<'_, 'm, M, P> {
-        Reference { stock: self, head }
+        Reference { stock: self, head, counts: References::PIN }
     }
     /// Ends such a reference.
     pub(crate) fn let_go(&self, head: Frame) {
@@ -178,14 +177,17 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             }
             let after = before.with(References::PIN);
             if self.replace_references(head, before.word(), after.word()).is_ok() {
-                return Some(Reference { stock: self, head });
+                return Some(Reference { stock: self, head, counts: References::PIN });
             }
         }
     }
 
     /// Anchors the folio or huge page that holds `frame`, of which the caller has a leaf in a table
-    /// that it has locked. Gives its head and its order.
-    pub(crate) fn anchor(&self, frame: Frame) -> Result<(Frame, Order), NotAnchored> {
+    /// that it has locked. Says what order it has.
+    pub(crate) fn anchor(
+        &self,
+        frame: Frame,
+    ) -> Result<(Reference<'_, 'm, M, P>, Order), NotAnchored> {
         let (head, folio) = self.folio_of(frame);
         if folio.has(Flag::Poisoned) {
             return Err(NotAnchored::Broken);
@@ -202,13 +204,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             }
             let after = before.with(anchor);
             if self.replace_references(head, before.word(), after.word()).is_ok() {
-                return Ok((head, folio.order()));
+                return Ok((Reference { stock: self, head, counts: anchor }, folio.order()));
             }
         }
-    }
-    /// Ends an anchor, which may have been the last to keep the folio.
-    pub(crate) fn release_anchor(&self, head: Frame) {
-        self.unreference(head, References::ANCHOR);
     }
     /// Whether the folio that holds `frame`, which an entry names, may be anchored; broken memory
     /// is not, for nobody reads it.
