@@ -306,6 +306,7 @@ fn of_pools<P: Paging>(format: Format, replace: Option<Replace>) {
     let child = mm.fork(id).unwrap();
     let free = |mm: &AnyMm<'_, P>| mm.pool(SIZE).unwrap().free_hugepages;
     assert_eq!(free(&mm), 1, "the child has one of its own");
+    recount(&sim, &mm, &[id, child]);
     agree(&sim, (&mm, id), &first, BASE, 30);
     assert_eq!(in_child(&sim, &mm, child, id, BASE), 7);
     store(&sim, &mm, id, BASE + SIZE_2M, 8);
@@ -316,6 +317,7 @@ fn of_pools<P: Paging>(format: Format, replace: Option<Replace>) {
     mm.end(child).unwrap();
     // A page that others have is copied before it is anchored.
     drop((held, first, other));
+    recount(&sim, &mm, &[id]);
     let child = mm.fork(id).unwrap();
     assert_eq!(free(&mm), 1, "nothing is anchored any more");
     let held = mm.anchor(id, row(0, 1), Access::Read).unwrap();
@@ -325,6 +327,7 @@ fn of_pools<P: Paging>(format: Format, replace: Option<Replace>) {
     mm.end(child).unwrap();
     mm.unmap(id, row(0, 1024)).unwrap();
     assert_eq!(free(&mm), 2, "the anchor keeps one");
+    recount(&sim, &mm, &[id]);
     drop(held);
     assert_eq!(free(&mm), 3);
 }

@@ -572,10 +572,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         for frame in self.stock.described() {
             let identity = self.stock.identity(frame);
             if identity.kind() == Kind::Huge {
-                let used = self.stock.references(frame);
+                let counts = self.stock.counts(frame); // of anchors too
                 let row = &mut huge[usize::from(identity.order() == Order::SIZE_1G)];
-                row[usize::from(used > 0)] += 1;
-                references += used;
+                row[usize::from(counts != References::NONE)] += 1;
+                references += counts.entries();
             }
             if identity.kind() == Kind::Kernel {
                 kernel += 1;
