@@ -32,8 +32,10 @@ impl<'a, 'm, M: Machine, P: Paging> Keeping<'a, 'm, M, P> {
 
 impl<M: Machine, P: Paging> Drop for Keeping<'_, '_, M, P> {
     fn drop(&mut self) {
-        self.reference = None;
-        self.manager.collect();
+        let may_be_huge = self.reference.take().is_some_and(|reference| reference.is_anchor());
+        if may_be_huge {
+            self.manager.collect();
+        }
     }
 }
 

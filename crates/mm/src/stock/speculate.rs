@@ -79,6 +79,10 @@ impl<'s, 'm, M: Machine, P: Paging> Reference<'s, 'm, M, P> {
     pub(super) fn stock(&self) -> &'s Stock<'m, M, P> {
         self.stock
     }
+    /// Whether it keeps a place too (space::anchor).
+    pub(crate) fn is_anchor(&self) -> bool {
+        self.counts == References::ANCHOR
+    }
     /// The reference, which is a pin, becomes that of a list that the folio is on;
     /// [`Stock::let_go`] ends it.
     pub(crate) fn keep(self) {
