@@ -97,30 +97,29 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if !area.range.covers(leaf) {
             return None;
         }
-        let widened = |attrs: Attrs| match self.access {
-            // Where the area is not armed any more, the bit is about to go (space::S12).
-            Access::Write => {
-                let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
-                attrs.without(Attrs::UFFD_WP) | wider
-            }
-            _ => attrs | Attrs::EXCLUSIVE,
-        };
-        let writable = |word| match P::decode(word, level, slot) {
-            Entry::Leaf { pa, attrs } => P::leaf(pa, level, widened(attrs)),
-            _ => word,
-        };
         let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else {
             return Some(Step::Again);
+        };
+        let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
+        // All that walkers note is in it. Where the area is not armed any more, the bit is about to
+        // go (space::S12).
+        let written = P::leaf(pa, level, attrs.without(Attrs::UFFD_WP) | wider);
+        let owned = |word| match P::decode(word, level, slot) {
+            Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs | Attrs::EXCLUSIVE),
+            _ => word,
         };
         let Some(agreed) = self.view.agree(&self.seen(area, level, word)) else {
             return Some(Step::Again);
         };
         match self.stock.machine.rules().replace {
-            Replace::InPlace if self.is_ours(area, &agreed, (pa, attrs)) => agreed.update(writable),
+            Replace::InPlace if self.is_ours(area, &agreed, (pa, attrs)) => match self.access {
+                Access::Write => agreed.update(|_| written),
+                _ => agreed.update(owned),
+            },
             // An exclusive entry stays exclusive over a break. A shared page with no other owner
             // left may have one again after the break, so it is copied.
             Replace::BreakBeforeMake if attrs.has(Attrs::EXCLUSIVE) && level == Level::BASE => {
-                agreed.replace(|| writable(word));
+                agreed.replace(|| written);
             }
             _ => return None,
         }
