@@ -2,17 +2,16 @@
 
 use super::Manager;
 use crate::fault::{Access, Demand, Outcome, Purpose, Refusal};
-use crate::memmap::Huge;
 use crate::object;
 use crate::pool::{Ground, Taken};
-use crate::space::{self, Flags, NoAnchor, SpaceId};
-use crate::stock::{Event, Reference};
+use crate::space::{self, Flags, SpaceId};
+use crate::stock::{Event, NoAnchor, Reference};
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero;
 use core::{error, fmt};
 use foliant_machine::Machine;
-use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
 
 /// What keeps a folio for an embedder, or a huge page, which goes back to its pool when this ends.
 pub(super) struct Keeping<'a, 'm, M: Machine, P: Paging> {
@@ -55,9 +54,9 @@ impl<M: Machine, P: Paging> Anchor<'_, '_, M, P> {
     pub fn read(&self, at: Bytes, into: &mut [u8]) -> usize {
         let machine = self.kept.machine();
         let (mut at, mut done) = (at.get(), 0);
-        while done < into.len() {
-            let Some(frame) = self.frames.iter().nth((at / FRAME_BYTES) as usize) else { break };
-            let inside = at % FRAME_BYTES;
+        while done < into.len() && at / FRAME_BYTES < self.frames.pages().get() {
+            let (frame, inside) = (Pages::new(at / FRAME_BYTES), at % FRAME_BYTES);
+            let frame = self.frames.start().add(frame);
             let upto = into.len().min(done + (FRAME_BYTES - inside) as usize);
             object::read(machine, frame, Bytes::new(inside), &mut into[done..upto]);
             at += (upto - done) as u64;
@@ -161,7 +160,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         order: Order,
         outside: &mut Outside,
     ) -> Option<FrameRange> {
-        let huge: Huge = loop {
+        let huge = loop {
             match self.pools().take(order, Ground::Unreserved) {
                 Taken::Page(huge) => break huge,
                 Taken::Nothing => return None,

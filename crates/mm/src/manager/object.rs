@@ -5,13 +5,11 @@ use super::{CollapseLimits, Manager};
 use crate::compact::CollapseError;
 use crate::fault::{Access, Demand, Outcome, Purpose, Refusal};
 use crate::frame::Flag;
-use crate::object::{self, Looked, ObjectRequest, look};
+use crate::object::{self, Looked, ObjectRequest, look, look_at_huge};
 use crate::rmap::Attachment;
 use crate::space::{
-    self, Area, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId,
-    Steps, level_of,
+    self, Area, Flags, MapError, MapRequest, ObjectId, RangeError, Reserving, Space, SpaceId, Steps,
 };
-use crate::stock::NotAnchored;
 use crate::sync::Outside;
 use crate::table::{Entry, Found, Paging};
 use core::{error, fmt};
@@ -162,7 +160,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let (mut outside, mut at, mut came) = (Outside::at_the_face(), range.start(), false);
         while at < range.end() {
             outside.yield_now(self.stock.machine);
-            match self.look_at_page(id, at) {
+            match self.look_at_page(id, at, Access::Read) {
                 Ok(Looked::There(found)) => {
                     let head = found.pin.head();
                     match came {
@@ -439,23 +437,18 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     ) -> Result<Option<ObjectPage<'_, 'm, M, P>>, NoPage> {
         let at = page.get().checked_mul(FRAME_BYTES).map(Va::new).ok_or(NoPage::Beyond(page))?;
         loop {
-            let looked = match self.look_at_page(id, at) {
-                Err(NoPage::Huge(order)) if access != Access::Write => {
-                    return self.part_of_huge_page(id, at, order);
-                }
-                looked => looked?,
-            };
-            match looked {
-                Looked::There(found) if found.is_broken(&self.stock) => {
-                    return Err(NoPage::Broken(found.frame));
-                }
+            match self.look_at_page(id, at, access)? {
                 Looked::There(found) => {
+                    let is_broken = found.is_broken(&self.stock);
                     let is_promised = found.is_promised && access != Access::Write;
-                    if access == Access::Write {
+                    if access == Access::Write && !is_broken {
                         found.touch(&self.stock);
                     }
                     let (frame, kept) = (found.frame, Keeping::of(self, found.pin));
-                    return Ok(Some(ObjectPage { frame, is_promised, kept }));
+                    return match is_broken {
+                        true => Err(NoPage::Broken(frame)),
+                        false => Ok(Some(ObjectPage { frame, is_promised, kept })),
+                    };
                 }
                 Looked::OnItsWay | Looked::Changed => {
                     self.stock.machine.relax();
@@ -469,53 +462,27 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
         }
     }
-    /// The page at an address of an object of huge pages, whose huge page is kept as an anchor is.
-    fn part_of_huge_page(
+    /// Looks for the page at an address of an object's space; for a page to write to, only where
+    /// one may be made.
+    fn look_at_page(
         &self,
         id: ObjectId,
         at: Va,
-        order: Order,
-    ) -> Result<Option<ObjectPage<'_, 'm, M, P>>, NoPage> {
-        let page = Pages::new(at.get() / FRAME_BYTES);
-        loop {
-            {
-                let _reading = self.stock.reading();
-                let object = id.peek(&self.stock).ok_or(NoPage::NoObject)?;
-                if at >= object.object_end() {
-                    return Err(NoPage::Beyond(page));
-                }
-                let Ok(locked) = object.tables(&self.stock).lock(at, level_of(order)) else {
-                    return Ok(None);
-                };
-                let Entry::Leaf { pa, .. } = locked.entry(locked.index_of(at)) else {
-                    return Ok(None);
-                };
-                let inside = page.get() % order.pages().get();
-                let frame = pa.frame().add(Pages::new(inside));
-                match self.stock.anchor(pa.frame()) {
-                    Ok((reference, _)) => {
-                        let kept = Keeping::of(self, reference);
-                        return Ok(Some(ObjectPage { frame, is_promised: false, kept }));
-                    }
-                    Err(NotAnchored::Broken) => return Err(NoPage::Broken(frame)),
-                    Err(NotAnchored::TooMany(_) | NotAnchored::Frozen) => {}
-                }
-            }
-            self.stock.machine.relax();
-            Outside::at_the_face().yield_now(self.stock.machine);
-        }
-    }
-    /// Looks for the page at an address of an object's space.
-    fn look_at_page(&self, id: ObjectId, at: Va) -> Result<Looked<'_, 'm, M, P>, NoPage> {
+        access: Access,
+    ) -> Result<Looked<'_, 'm, M, P>, NoPage> {
         let _reading = self.stock.reading();
         let object = id.peek(&self.stock).ok_or(NoPage::NoObject)?;
-        if let Some(order) = object.object_huge() {
+        let huge = object.object_huge();
+        if let Some(order) = huge.filter(|_| access == Access::Write) {
             return Err(NoPage::Huge(order));
         }
         if at >= object.object_end() {
             return Err(NoPage::Beyond(Pages::new(at.get() / FRAME_BYTES)));
         }
-        Ok(look(&self.stock, object, at))
+        Ok(match huge {
+            Some(order) => look_at_huge(&self.stock, object, at, order),
+            None => look(&self.stock, object, at),
+        })
     }
     /// Why a page was not made.
     fn no_page(&self, id: ObjectId, page: Pages, outcome: Outcome) -> NoPage {

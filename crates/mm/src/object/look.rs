@@ -2,7 +2,7 @@
 
 use crate::frame::{AnonOffset, Flag, Index};
 use crate::rmap::Attachment;
-use crate::space::Space;
+use crate::space::{Space, level_of};
 use crate::stock::{Reference, Stock};
 use crate::table::{Entry, Paging, SoftKind, Tables};
 use foliant_machine::Machine;
@@ -66,6 +66,26 @@ pub(crate) fn look<'s, 'm, M: Machine, P: Paging>(
     let identity = stock.identity_of(pin.head());
     let (folio, is_promised) = (identity.order(), identity.has(Flag::Promised));
     Looked::There(FoundPage { tables, at, frame, folio, is_promised, pin })
+}
+
+/// The same where the object has huge pages. No walker pins one: it is kept as an anchor is
+/// (space::anchor), which is counted under the lock of the object's table.
+pub(crate) fn look_at_huge<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    object: &Space,
+    at: Va,
+    order: Order,
+) -> Looked<'s, 'm, M, P> {
+    let tables = object.tables(stock);
+    let Ok(locked) = tables.lock(at, level_of(order)) else { return Looked::Nothing };
+    let Entry::Leaf { pa, .. } = locked.entry(locked.index_of(at)) else {
+        return Looked::Nothing;
+    };
+    let Ok((pin, folio)) = stock.anchor(pa.frame()) else { return Looked::OnItsWay };
+    drop(locked);
+    let inside = at.offset_from(at.align_down(order.bytes())) / FRAME_BYTES;
+    let frame = pa.frame().add(Pages::new(inside));
+    Looked::There(FoundPage { tables, at, frame, folio, is_promised: false, pin })
 }
 
 impl<M: Machine, P: Paging> FoundPage<'_, '_, M, P> {

@@ -53,7 +53,7 @@ mod look;
 pub use crate::space::Around;
 
 pub(crate) use bytes::{read, write};
-pub(crate) use look::{FoundPage, Looked, look, place};
+pub(crate) use look::{FoundPage, Looked, look, look_at_huge, place};
 
 use crate::rmap::Pin;
 use crate::space::{

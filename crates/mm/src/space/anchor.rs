@@ -31,32 +31,11 @@
 use super::area::Flags;
 use super::record::Space;
 use super::seen::{Seen, SeenTables};
-use crate::stock::{NotAnchored, Reference, Stock};
+use crate::frame::Flag;
+use crate::stock::{NoAnchor, Reference, Stock};
 use crate::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Frame, FrameRange, Pages, Va};
-
-/// Why nothing was anchored.
-pub(crate) enum NoAnchor {
-    /// There is no page there, or one that is not the space's alone: a fault comes first.
-    NotYet,
-    /// Its memory is broken.
-    Broken,
-    /// It is kernel memory.
-    Kernel,
-    /// The folio at this head has as many pins as it may have.
-    TooMany(Frame),
-}
-
-impl From<NotAnchored> for NoAnchor {
-    fn from(why: NotAnchored) -> NoAnchor {
-        match why {
-            NotAnchored::Frozen => NoAnchor::NotYet, // soon
-            NotAnchored::Broken => NoAnchor::Broken,
-            NotAnchored::TooMany(head) => NoAnchor::TooMany(head),
-        }
-    }
-}
+use foliant_units::{FRAME_BYTES, FrameRange, Pages, Va};
 
 /// Anchors what is mapped at `va`, and what follows it of the same folio and area up to `upto`.
 /// Gives the anchor and the frames. The caller is in a reader's section.
@@ -84,6 +63,9 @@ pub(crate) fn anchor<'s, 'm, M: Machine, P: Paging>(
     let inside = va.offset_from(va.align_down(found.level.span())) / FRAME_BYTES;
     let frame = pa.frame().add(Pages::new(inside));
     let (anchor, order) = stock.anchor(frame)?;
+    if stock.identity_of(anchor.head()).has(Flag::Poisoned) {
+        return Err(NoAnchor::Broken);
+    }
     let wide = upto.min(area.range.end()).offset_from(va).div_ceil(FRAME_BYTES);
     let most = wide.min(order.pages().get() - (frame.get() - anchor.head().get()));
     let pages = Pages::new(agreed.alike(va, frame, most, wanted));

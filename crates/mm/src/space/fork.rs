@@ -24,7 +24,7 @@ use super::user_half;
 use super::walk::Noting;
 use crate::flush::Gather;
 use crate::folio::Class;
-use crate::frame::{AnonOffset, Claim, Kind};
+use crate::frame::{AnonOffset, Claim, Flag, Kind};
 use crate::stock::{Event, NoTable, Reference, Stock, Supply, record};
 use crate::sync::{Ordering, Outside};
 use crate::table::{
@@ -94,10 +94,8 @@ enum Cost {
     Pages(usize, usize),
     /// So many pages, none of them for shared zeros, and a table kept for its split.
     Deposit(u64),
-    /// A copy of the page of an anchored folio that is here.
-    Copy(Frame, Va),
-    /// A copy of the anchored huge page that is here.
-    CopyHuge(Frame, Va, Order),
+    /// A copy of the anchored page that is here, of this size: a huge page, or one of a folio.
+    Copy(Frame, Va, Order),
 }
 
 /// A copy that the child gets, made ahead, with a reference for its entry.
@@ -205,26 +203,36 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         sink.finish()
     }
 
-    /// Whether the leaf maps a huge page.
-    fn is_huge(&self, at: At, frame: Frame) -> bool {
-        at.level > Level::BASE && self.stock.identity(frame).kind() == Kind::Huge
+    fn is_huge(&self, frame: Frame) -> bool {
+        self.stock.identity(frame).kind() == Kind::Huge
     }
-    /// What becomes of the parent's exclusive leaf where the parent may have anchors, and is one of
-    /// no anchored folio; `Err` with the number of pages that are surely no other folio's.
-    fn anchored(&self, at: At, frame: Frame, attrs: Attrs) -> Result<Verdict, usize> {
-        if !self.stock.may_be_anchored(frame) {
-            let (head, folio) = self.stock.folio_of(frame);
-            return Err((folio.order().pages().get() - (frame.get() - head.get())) as usize);
+    /// Whether the parent's leaf is to stay as it is, for its page may be anchored. That was
+    /// counted under this lock, and that the parent may have anchors was said before (anchor::A1).
+    fn may_be_anchored(&self, frame: Frame, attrs: Attrs) -> bool {
+        attrs.has(Attrs::EXCLUSIVE)
+            && self.parent.may_have_anchors()
+            && self.stock.may_be_anchored(frame)
+    }
+    /// What becomes of such a leaf.
+    fn left(&self, at: At, frame: Frame, attrs: Attrs) -> Verdict {
+        let order = match at.level {
+            Level::BASE if !attrs.has(Attrs::GROUPED) => Order::BASE,
+            level if level > Level::BASE && self.is_huge(frame) => {
+                self.stock.identity(frame).order()
+            }
+            _ => return Verdict::Split,
+        };
+        self.cost.set(Cost::Copy(frame, at.va, order));
+        Verdict::Show
+    }
+    /// How many pages may be shared in one run from a base page on: those of its folio, where
+    /// another one may be anchored.
+    fn alike(&self, frame: Frame) -> usize {
+        if !self.parent.may_have_anchors() {
+            return usize::MAX;
         }
-        if self.is_huge(at, frame) {
-            let order = self.stock.identity(frame).order();
-            self.cost.set(Cost::CopyHuge(frame, at.va, order));
-        } else if at.level > Level::BASE || attrs.has(Attrs::GROUPED) {
-            return Ok(Verdict::Split);
-        } else {
-            self.cost.set(Cost::Copy(frame, at.va));
-        }
-        Ok(Verdict::Show)
+        let (head, folio) = self.stock.folio_of(frame);
+        (folio.order().pages().get() - (frame.get() - head.get())) as usize
     }
 }
 
@@ -239,20 +247,14 @@ impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
         0
     }
     fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
-        let mut most = usize::MAX;
-        // The anchor was counted under this lock, and that there may be one was said before
-        // (anchor::A1).
-        if attrs.has(Attrs::EXCLUSIVE) && self.parent.may_have_anchors() {
-            match self.anchored(at, pa.frame(), attrs) {
-                Ok(verdict) => return verdict,
-                Err(pages) => most = pages,
-            }
+        if self.may_be_anchored(pa.frame(), attrs) {
+            return self.left(at, pa.frame(), attrs);
         }
         self.cost.set(match at.level {
             Level::BASE if attrs.has(Attrs::SPECIAL) => Cost::Nothing,
-            Level::BASE => Cost::Pages(P::unit(at.level, attrs), most),
+            Level::BASE => Cost::Pages(P::unit(at.level, attrs), self.alike(pa.frame())),
             _ if attrs.has(Attrs::SPECIAL) => Cost::Deposit(0),
-            _ if self.is_huge(at, pa.frame()) => Cost::Nothing,
+            _ if self.is_huge(pa.frame()) => Cost::Nothing,
             _ => Cost::Deposit(TABLE),
         });
         match self.stock.machine.rules().replace {
@@ -329,14 +331,8 @@ impl<'s, 'm, M: Machine, P: Paging> Sharing<'s, '_, 'm, M, P> {
                 }
                 self.deposit = Some((table, pages));
             }
-            Cost::Copy(frame, va) => self.own = self.copied(frame, va)?,
-            Cost::CopyHuge(head, va, order) => {
-                let copy = (self.fork.copy_huge)(head, order, self.noting.steps.outside());
-                let frames = copy.ok_or(RangeError::NoMemory)?;
-                stock.enlist_huge(frames, child.member.origin(va, self.offset(va)));
-                let (head, pages, of) = (frames.start(), frames.pages(), (head, va));
-                self.own = Some(OwnCopy { head, pages, of, kept: None });
-            }
+            Cost::Copy(frame, va, Order::BASE) => self.own = self.copied(frame, va)?,
+            Cost::Copy(head, va, order) => self.own = Some(self.copied_huge(head, va, order)?),
             Cost::Nothing => {}
         }
         Ok(())
@@ -354,6 +350,19 @@ impl<'s, 'm, M: Machine, P: Paging> Sharing<'s, '_, 'm, M, P> {
         stock.count_by(Event::CopiedBytes, FRAME_BYTES);
         let head = stock.enlist(claim, 1, child.member.origin(va, self.offset(va)));
         Ok(Some(OwnCopy { head, pages: Pages::new(1), of: (frame, va), kept: Some(kept) }))
+    }
+    /// A copy of the huge page that is at `va`.
+    fn copied_huge(
+        &mut self,
+        of: Frame,
+        va: Va,
+        order: Order,
+    ) -> Result<OwnCopy<'s, 'm, M, P>, RangeError> {
+        let copy = (self.fork.copy_huge)(of, order, self.noting.steps.outside());
+        let frames = copy.ok_or(RangeError::NoMemory)?;
+        let origin = self.fork.child.member.origin(va, self.offset(va));
+        self.fork.stock.enlist_huge(frames, origin);
+        Ok(OwnCopy { head: frames.start(), pages: frames.pages(), of: (of, va), kept: None })
     }
     /// How far what is at `va` was moved.
     fn offset(&self, va: Va) -> AnonOffset {
@@ -424,8 +433,11 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             Cost::Nothing => 1, // the next word may map another owner's page
             Cost::Pages(least, _) if self.charged < least as u64 => 0,
             Cost::Pages(_, most) => most.min(self.charged as usize),
-            Cost::Copy(frame, va) | Cost::CopyHuge(frame, va, _) => {
-                usize::from(self.own.as_ref().is_some_and(|own| own.of == (frame, va)))
+            Cost::Copy(frame, va, _) => {
+                // It may have broken while it was made.
+                let is_sound = |head| !self.fork.stock.identity(head).has(Flag::Poisoned);
+                let is_it = |own: &OwnCopy<'_, '_, _, _>| own.of == (frame, va);
+                usize::from(self.own.as_ref().is_some_and(|own| is_it(own) && is_sound(own.head)))
             }
             Cost::Deposit(pages) => {
                 usize::from(self.deposit.as_ref().is_some_and(|(_, paid)| *paid == pages))
@@ -442,7 +454,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             What::Soft(soft) => return copy.set(first, soft.word()),
             What::Mapped { pa, attrs } => (pa, attrs),
         };
-        if let Cost::Copy(..) | Cost::CopyHuge(..) = self.fork.cost.get() {
+        if let Cost::Copy(..) = self.fork.cost.get() {
             return self.give_copy(first, attrs);
         }
         // A run that loses no right that a CPU may have cached is not noted (S5). What was broken
@@ -469,7 +481,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             }
             Cost::Nothing if run.level > Level::BASE => child.count_huge(me, pages.get()),
             Cost::Nothing => {}
-            Cost::Copy(..) | Cost::CopyHuge(..) => unreachable!("the child has a copy"),
+            Cost::Copy(..) => unreachable!("the child has a copy"),
         }
         let slots = Slots::new(first, run.count as usize).expect("of one table");
         copy.map_alike(slots, pa, shared(attrs).without(Attrs::ACCESSED | Attrs::UFFD_WP));

@@ -122,7 +122,7 @@ pub use transfer::{Holes, TransferError, Untransferred};
 pub use watch::Watch;
 
 pub(crate) use advise::{advise, cut};
-pub(crate) use anchor::{NoAnchor, anchor};
+pub(crate) use anchor::anchor;
 pub(crate) use attach::{Copies, first_copying, may_write_to, zap_attached};
 pub(crate) use fork::{CopyHuge, fork};
 pub(crate) use huge::{

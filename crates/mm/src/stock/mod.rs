@@ -71,7 +71,7 @@ pub use pace::Pace;
 pub(crate) use pace::SAMPLE;
 pub(crate) use pile::Pile;
 pub(crate) use records::{Record, Words, record, records, words};
-pub(crate) use speculate::NotAnchored;
+pub(crate) use speculate::NoAnchor;
 pub use speculate::Reference;
 pub(crate) use stretches::{Block, Stretch, Stretches};
 pub(crate) use supply::{NoTable, Supply};

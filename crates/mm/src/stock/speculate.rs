@@ -51,14 +51,17 @@ enum Marked {
     Later,
 }
 
-/// Why a folio with an entry was not anchored.
+/// Why nothing was anchored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotAnchored {
-    /// It is about to be a part of a larger folio.
-    Frozen,
+pub(crate) enum NoAnchor {
+    /// There is no page, or one that is not the space's alone, or about to be a part of a larger
+    /// folio: a fault comes first.
+    NotYet,
     /// Its memory is broken.
     Broken,
-    /// The one at this head has as many pins as it may have.
+    /// It is kernel memory.
+    Kernel,
+    /// The folio at this head has as many pins as it may have.
     TooMany(Frame),
 }
 
@@ -191,20 +194,17 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn anchor(
         &self,
         frame: Frame,
-    ) -> Result<(Reference<'_, 'm, M, P>, Order), NotAnchored> {
+    ) -> Result<(Reference<'_, 'm, M, P>, Order), NoAnchor> {
         let (head, folio) = self.folio_of(frame);
-        if folio.has(Flag::Poisoned) {
-            return Err(NotAnchored::Broken);
-        }
         let anchor = References::ANCHOR;
         loop {
             let before = self.counts(head);
             // A collapse is making its page a part of a larger folio where it is (holds::B2).
             if before == References::NONE {
-                return Err(NotAnchored::Frozen);
+                return Err(NoAnchor::NotYet);
             }
             if before.pins() + anchor.pins() > References::PINS_MAX {
-                return Err(NotAnchored::TooMany(head));
+                return Err(NoAnchor::TooMany(head));
             }
             let after = before.with(anchor);
             if self.replace_references(head, before.word(), after.word()).is_ok() {
