@@ -142,6 +142,12 @@ fn set_owner(node: NodeId, uid: u64, gid: u64) -> Answer {
         (facts.uid, facts.gid) = (given(uid, facts.uid), given(gid, facts.gid));
     })
 }
+pub(super) fn chown(thread: &Arc<Thread>, [path, uid, gid, ..]: Six) -> Answer {
+    fchownat(thread, [HERE, path, uid, gid, 0, 0])
+}
+pub(super) fn lchown(thread: &Arc<Thread>, [path, uid, gid, ..]: Six) -> Answer {
+    fchownat(thread, [HERE, path, uid, gid, AT_SYMLINK_NOFOLLOW.into(), 0])
+}
 pub(super) fn fchown(thread: &Arc<Thread>, [number, uid, gid, ..]: Six) -> Answer {
     set_owner(super::bytes::opened(thread, number)?.node, uid, gid)
 }
