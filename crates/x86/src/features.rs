@@ -64,6 +64,9 @@ pub struct Features {
     /// The widest vector registers that may be used: those that the running system keeps for each
     /// thread. A kernel whose handlers do not save them sets [`Vectors::None`].
     pub vectors: Vectors,
+    /// INVLPG of a large page ends no more than 4 KiB of what the processor runs from it: QEMU,
+    /// where it runs the machine's code itself (TCG), goes on with what it translated of the rest.
+    pub invlpg_keeps_code: bool,
     /// The TSC runs at one rate in all power states.
     pub invariant_tsc: bool,
     /// Bits of a physical address.
@@ -71,6 +74,11 @@ pub struct Features {
     /// Bits of a linear address.
     pub linear_bits: u8,
 }
+
+/// The leaf of `cpuid` that names who runs the machine, and how TCG is called there.
+const HYPERVISOR: u32 = 0x4000_0000;
+const TCG: [u32; 3] =
+    [u32::from_le_bytes(*b"TCGT"), u32::from_le_bytes(*b"CGTC"), u32::from_le_bytes(*b"GTCG")];
 
 impl Features {
     /// What every x86-64 CPU has.
@@ -92,6 +100,7 @@ impl Features {
         clzero: false,
         avx: false,
         vectors: Vectors::Bytes16,
+        invlpg_keeps_code: false,
         invariant_tsc: false,
         physical_bits: 36,
         linear_bits: 48,
@@ -118,6 +127,7 @@ impl Features {
         let (base, more) = (leaf(1), leaf(7));
         let (extended, power, sizes) = (leaf(0x8000_0001), leaf(0x8000_0007), leaf(0x8000_0008));
         let bit = |word: u32, number: u32| word >> number & 1 == 1;
+        let host = if bit(base.ecx, 31) { cpuid(HYPERVISOR, 0) } else { NOTHING };
         let bits = |byte: u32, least| if byte & 0xff == 0 { least } else { byte as u8 };
         // The leaf counts the pages behind the first one.
         let invlpgb = bit(sizes.ebx, 3).then(|| Pages::new(u64::from(sizes.edx & 0xffff) + 1));
@@ -130,6 +140,7 @@ impl Features {
         };
         Features {
             vectors,
+            invlpg_keeps_code: [host.ebx, host.ecx, host.edx] == TCG,
             pge: bit(base.edx, 13),
             pcid: bit(base.ecx, 17),
             invpcid: bit(more.ebx, 10),
@@ -284,5 +295,22 @@ mod tests {
             let read = Features::read(&only(leaf, register, value), &|| u64::MAX);
             assert_eq!(read, want, "{leaf:#x} {value:#x}");
         }
+    }
+
+    #[test]
+    fn who_runs_the_machine_is_asked_where_somebody_does() {
+        let named = |name: [u32; 3], runs: u32| {
+            let [ebx, ecx, edx] = name;
+            let leaf = move |leaf: u32, _: u32| match leaf {
+                0 => CpuidResult { eax: 1, ebx: 0, ecx: 0, edx: 0 },
+                1 => CpuidResult { eax: 0, ebx: 0, ecx: runs << 31, edx: 0 },
+                HYPERVISOR => CpuidResult { eax: HYPERVISOR, ebx, ecx, edx },
+                _ => CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 },
+            };
+            Features::read(&leaf, &|| 0).invlpg_keeps_code
+        };
+        assert!(named(TCG, 1));
+        assert!(!named(TCG, 0), "the leaf means nothing there");
+        assert!(!named([TCG[0], TCG[1], 0], 1));
     }
 }

@@ -20,7 +20,7 @@
 use crate::broadcast;
 use crate::control;
 use crate::mailbox::{self, Asked};
-use crate::steps::{CEILING_ENTRIES, Steps, leaves, steps};
+use crate::steps::{CEILING_ENTRIES, Steps, has_large, leaves, steps};
 use crate::tags::{Tagging, Tags};
 use crate::{Host, X86};
 use foliant_machine::{
@@ -63,6 +63,12 @@ impl<H: Host> X86<'_, H> {
         match steps(what, loaded, features.tagging()) {
             Steps::Nothing => (),
             Steps::Outdate(root) => self.tags().outdate(root),
+            Steps::Pages if features.invlpg_keeps_code && has_large(what) => match what.scope() {
+                // SAFETY: ring 0, by `online`.
+                Scope::Space(_) => unsafe { control::end_nonglobal() },
+                // SAFETY: ring 0, by `online`, and interrupts are off.
+                Scope::Kernel => unsafe { control::end_all(features) },
+            },
             Steps::Pages => {
                 for (first, count, span) in leaves(what) {
                     // SAFETY: ring 0, by `online`.
@@ -374,6 +380,23 @@ mod tests {
         assert_eq!(done(&Invalidation::all(SPACE)), quietly(&[SetCr3(ROOT.get())]));
         assert_eq!(done(&Invalidation::all(Scope::Kernel)), quietly(&[InvpcidAll]));
         assert_eq!(done(&Invalidation::all(Scope::Space(Pa::new(0x9000)))), quietly(&[]));
+    }
+
+    #[test]
+    fn code_of_a_large_page_goes_where_invlpg_keeps_it() {
+        let lines = lines();
+        let features = Features { pge: true, invpcid: true, ..Features::BASELINE };
+        let emulated = Features { invlpg_keeps_code: true, ..features };
+        be(0);
+        let large = |scope| list(scope, &[item(0x20_0000, 1, Level::SIZE_2M, Tables::Kept)]);
+        let done = |features: Features, what: &Invalidation| {
+            machine(&lines, features).invalidate(what);
+            told()
+        };
+        assert_eq!(done(features, &large(SPACE)), quietly(&[Invlpg(Va::new(0x20_0000))]));
+        assert_eq!(done(emulated, &large(SPACE)), quietly(&[SetCr3(ROOT.get())]));
+        assert_eq!(done(emulated, &large(Scope::Kernel)), quietly(&[InvpcidAll]));
+        assert_eq!(done(emulated, &page(0x7000)), quietly(&[Invlpg(Va::new(0x7000))]));
     }
 
     #[test]
