@@ -496,7 +496,7 @@ struct foliant_setup {
     uint64_t pages_2m;
     // Huge pages of 1 GiB.
     uint64_t pages_1g;
-    // How many areas a space may have; 0 stands for 65,530.
+    // How many areas a space may have; 0 stands for 65,531.
     uint64_t areas_max;
 };
 

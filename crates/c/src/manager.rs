@@ -72,7 +72,7 @@ pub struct Setup {
     pub pages_2m: u64,
     /// Huge pages of 1 GiB.
     pub pages_1g: u64,
-    /// How many areas a space may have; 0 stands for 65,530.
+    /// How many areas a space may have; 0 stands for 65,531.
     pub areas_max: u64,
 }
 

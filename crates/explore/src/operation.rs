@@ -1030,6 +1030,7 @@ impl<P: Paging> Scene<P> {
                 mm.set_folding(Folding::Off);
                 let _ = mm.set_process_switch(id, ProcessSwitch::Off);
                 mm.set_lowest_address(mm.lowest_address());
+                mm.set_area_limit(mm.area_limit());
             }
             Op::FindArea => {
                 let va = Va::new(TREE + self.areas * 2 / 3 * 2 * PAGE);

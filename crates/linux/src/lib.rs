@@ -67,7 +67,6 @@
 //! | `drop_caches` | nothing: there are no caches |
 //! | `overcommit_memory` | takes 0 alone; what may be promised is in [`Limits`] |
 //! | `compact_unevictable_allowed` | takes 1 alone: what is locked is moved as all else |
-//! | `max_map_count` | no file: the manager has it from its setup on (`Setup::areas`) |
 //! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |

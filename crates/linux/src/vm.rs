@@ -5,14 +5,14 @@
 //!   mmap_min_addr ──▶ the lowest address of new areas
 //!   compact_memory, drop_caches ──▶ done at once; nobody reads them
 //!   compact_unevictable_allowed ──▶ 1: what is locked is moved as well
+//!   max_map_count ──▶ how many areas a space may have, less one
 //!   overcommit_memory ──▶ 0: a promise is what a process's limits say
 //! ```
 //!
 //! **Invariants**
 //! - Z1. What is read can be written back, where the file can be read, and changes nothing.
 //!
-//! **Not here**: who may write: Linux wants `CAP_SYS_RAWIO` for `mmap_min_addr`. `max_map_count`,
-//! which the manager takes at its setup and keeps.
+//! **Not here**: who may write: Linux wants `CAP_SYS_RAWIO` for `mmap_min_addr`.
 
 use crate::controls::{Control, Scope};
 use crate::errno::Errno;
@@ -23,6 +23,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use foliant::Manager;
 use foliant::compact::CompactRequest;
+use foliant::space::AreaLimit;
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Order, Va};
@@ -37,6 +38,7 @@ enum File {
     CompactUnevictable,
     DropCaches,
     LowestAddress,
+    MapCount,
     Pool(Control, Scope),
     Overcommit,
 }
@@ -44,11 +46,12 @@ enum File {
 /// The pool that files without a size are about.
 const USUAL: Scope = Scope::Pool(Order::SIZE_2M);
 
-const FILES: [(File, &str); 8] = [
+const FILES: [(File, &str); 9] = [
     (File::CompactMemory, "compact_memory"),
     (File::CompactUnevictable, "compact_unevictable_allowed"),
     (File::DropCaches, "drop_caches"),
     (File::Pool(Control::HugetlbOptimizeVmemmap, Scope::Machine), "hugetlb_optimize_vmemmap"),
+    (File::MapCount, "max_map_count"),
     (File::LowestAddress, "mmap_min_addr"),
     (File::Pool(Control::NrHugepages, USUAL), "nr_hugepages"),
     (File::Pool(Control::NrOvercommitHugepages, USUAL), "nr_overcommit_hugepages"),
@@ -73,6 +76,7 @@ pub fn read<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, path: &str) -> Result
     let number = match File::named(path)? {
         File::CompactMemory | File::DropCaches => return Err(Errno(errno::EACCES)),
         File::LowestAddress => mm.lowest_address().get().to_string(),
+        File::MapCount => mm.area_limit().0.saturating_sub(1).to_string(),
         File::Pool(control, scope) => {
             control.read(&mm.pools(), scope).map_err(refused)?.to_string()
         }
@@ -100,6 +104,10 @@ pub fn write<M: Machine, P: Paging>(
             return Err(Errno::INVAL);
         }
         File::LowestAddress => mm.set_lowest_address(Va::new(of_proc(text)?)),
+        File::MapCount => {
+            let count = u64::try_from(int_of_proc(text)?).map_err(|_| Errno::INVAL)?;
+            mm.set_area_limit(AreaLimit(count + 1));
+        }
         File::Pool(control, scope) => {
             let number = match scope {
                 Scope::Machine => u64::from(int_of_proc(text)? != 0),

@@ -280,6 +280,34 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     map(child, Place::NoReplace(Va::new(at(20))), 4).unwrap();
 }
 
+/// What is set holds for all spaces at once. One that has more keeps them, and so does its child.
+#[test]
+fn how_many_areas_there_may_be_is_set_while_spaces_are_there() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    assert_eq!(mm.area_limit(), AreaLimit::LINUX);
+    let id = mm.create(None).unwrap();
+    let map = |id, n: u64| {
+        let place = Place::NoReplace(Va::new(BASE + n * 8 * 4096));
+        mm.map(id, &MapRequest { place, bytes: Bytes::new(4096), flags: Flags::READ_WRITE, tag: 0 })
+    };
+    (0..5).for_each(|n| _ = map(id, n).unwrap());
+    let limit = AreaLimit(3);
+    mm.set_area_limit(limit);
+    let child = mm.fork(id).unwrap();
+    let refused = RangeError::TooManyAreas(limit);
+    for id in [id, child] {
+        assert_eq!(map(id, 9), Err(refused.into()));
+        (0..2).for_each(|n| mm.unmap(id, range(BASE + n * 8 * 4096, 4096)).unwrap());
+        assert_eq!(map(id, 9), Err(refused.into()), "there are as many as there may be");
+        mm.unmap(id, range(BASE + 2 * 8 * 4096, 4096)).unwrap();
+        map(id, 9).unwrap();
+    }
+    mm.set_area_limit(AreaLimit(4));
+    map(child, 10).unwrap();
+    mm.leaves("five areas, and four");
+}
+
 /// Tables were charged to nobody: a space limited to 16 pages took all memory by guards, or slowly
 /// by reading.
 #[test]

@@ -127,6 +127,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use content::Content;
 use foliant::fault::{Policy, Size, parse_order};
+use foliant::space::AreaLimit;
 use foliant_files::Files;
 use foliant_linux::{Errno, MemoryFile};
 use process::Process;
@@ -240,6 +241,7 @@ fn start(process: &Arc<Process>, asked: &Asked, command: &str) -> Result<(), Err
         terminal::console::start(process, size, errors_are_apart)?;
     }
     let thread = Thread::of(process.clone(), process.id, life::run)?;
+    manager().set_area_limit(AreaLimit::LINUX); // the kernel's own scenarios want more
     thread.starts(asked.path.clone(), asked.arguments.clone(), asked.environment.clone());
     sched::start(thread);
     Ok(())

@@ -89,8 +89,6 @@ pub struct Manager<'m, M, P> {
     stamps: AtomicU64,
     /// Frames of records that came with memory, and stay.
     homes: AtomicU64,
-    /// How many areas each space may have.
-    area_limit: AreaLimit,
     /// The CPUs that may have translations of the kernel half.
     kernel: Target,
     memmap: memmap::MemmapState,
@@ -198,7 +196,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// it maps, but for those of pools, and the tables and records that it causes, beginning with
     /// two for itself.
     pub fn create(&self, limit: Option<Pages>) -> Result<SpaceId, SpaceError> {
-        let make = || space::create(&self.stock, self.stamp(), limit, self.area_limit);
+        let make = || space::create(&self.stock, self.stamp(), limit);
         self.copying_top(make).map_err(SpaceError::from)
     }
     fn stamp(&self) -> u32 {
@@ -624,6 +622,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// KiB is chosen.
     pub fn set_lowest_address(&self, va: Va) {
         self.stock.lowest.store(va.get(), Ordering::Relaxed);
+    }
+    /// How many areas a space may have.
+    pub fn area_limit(&self) -> AreaLimit {
+        AreaLimit(self.stock.area_limit.load(Ordering::Relaxed))
+    }
+    /// Sets it, for all spaces at once, as Linux's `vm.max_map_count`. A space that has more keeps
+    /// them, and gets no further one.
+    pub fn set_area_limit(&self, limit: AreaLimit) {
+        self.stock.area_limit.store(limit.0, Ordering::Relaxed);
     }
     /// How many entries one flush covers.
     pub fn flush_grain(&self) -> FlushGrain {

@@ -48,7 +48,7 @@ pub struct Setup<'a> {
     pub boot: BootPages,
     /// Where kernel ranges go and how they are mapped.
     pub vmap: VmapSetup,
-    /// How many areas a space may have.
+    /// How many areas a space may have ([`Manager::set_area_limit`]).
     pub areas: AreaLimit,
 }
 
@@ -269,7 +269,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             object_switches: Switches::new(Policy::BASE_ONLY),
             stamps: AtomicU64::new(0),
             homes: AtomicU64::new(lines.frames.get()),
-            area_limit: setup.areas,
             kernel: Target::kernel(),
             memmap: memmap::MemmapState::default(),
             compaction: compaction::CompactState::default(),
@@ -277,6 +276,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             vmap: vmap::VmapState::new(ranges, setup.vmap.controls),
             vmap_effort: setup.vmap.effort,
         };
+        manager.set_area_limit(setup.areas);
         manager.reach(array, end)?;
         manager.check_empty(ranges)?;
         manager.reach(ranges, end)?;

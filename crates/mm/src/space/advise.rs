@@ -94,7 +94,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     })?;
     let change = |change: &dyn Fn(Area) -> (Flags, u64)| -> Result<(), RangeError> {
         let change = |area| Some(change(area));
-        space.areas.admit(stock.machine, range, change, None, 0)?;
+        space.admit(stock, range, change, (None, 0))?;
         space.areas.prepare(stock, &space.charge)?;
         space.areas.change(stock.machine, range, change);
         Ok(())

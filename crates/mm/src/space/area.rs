@@ -15,8 +15,9 @@ pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 pub struct AreaLimit(pub u64);
 
 impl AreaLimit {
-    /// As many as Linux allows a program unless it is told otherwise (`vm.max_map_count`).
-    pub const LINUX: AreaLimit = AreaLimit(65_530);
+    /// As many as Linux allows a program unless it is told otherwise: one more than
+    /// `vm.max_map_count` says, which is looked at before another one comes.
+    pub const LINUX: AreaLimit = AreaLimit(65_531);
 }
 
 /// Properties of an area, as a set of bits.

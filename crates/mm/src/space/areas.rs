@@ -5,8 +5,8 @@
 //!   differ in flags, tag or offset.
 //! - A4. A change takes all nodes that it could need before it begins, so it happens or leaves no
 //!   trace.
-//! - A5. Between changes there are no more areas than there may be: a change that would leave more
-//!   is refused before it begins.
+//! - A5. A change that would leave more areas than there are, and than there may be at that time, is
+//!   refused before it begins.
 //!
 //! **Locking.** Areas change under the space's writer lock, or in the call that ends or forks off
 //! the space (space, Locking); readers look under the sequence.
@@ -16,7 +16,7 @@
 use super::area::{Area, AreaLimit, Flags};
 use crate::ranges::{GapNeed, Ranges};
 use crate::stock::{Charge, NoRecord, Stock};
-use crate::sync::{AtomicU64, Edition, Ordering, Sequence};
+use crate::sync::{Edition, Sequence};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Va, VaRange};
@@ -30,8 +30,6 @@ use foliant_units::{Va, VaRange};
 pub(crate) struct Areas {
     sequence: Sequence,
     ranges: Ranges<Area>, // [s], its own words [w]
-    /// One more than the areas that there may be; 0 stands for no limit.
-    limit: AtomicU64, // [c]
 }
 
 /// The change would leave more areas than there may be.
@@ -219,38 +217,35 @@ impl Areas {
         }
     }
 
-    /// Sets how many areas there may be. The caller does so before there is one.
-    pub(super) fn set_limit(&self, limit: AreaLimit) {
-        self.limit.store(limit.0.saturating_add(1), Ordering::Relaxed);
-    }
-    pub(super) fn limit(&self) -> AreaLimit {
-        AreaLimit(self.limit.load(Ordering::Relaxed).wrapping_sub(1))
-    }
     /// How many areas there are.
     #[cfg(test)]
     pub(super) fn count(&self) -> u64 {
         self.ranges.count()
     }
     /// Refuses a [`change`](Self::change) of `range` and then a [`put`](Self::put) if, with `more`
-    /// areas besides, they would leave more areas than there may be (A5). Areas that become one
-    /// count once.
+    /// areas besides, they would leave more areas than there may be, and than there are (A5). Areas
+    /// that become one count once.
     pub(crate) fn admit(
         &self,
         machine: &impl Machine,
+        limit: AreaLimit,
         range: VaRange,
         change: impl Fn(Area) -> Option<(Flags, u64)>,
-        put: Option<&Area>,
-        more: u64,
+        (put, more): (Option<&Area>, u64),
     ) -> Result<(), TooMany> {
         /// By how much one change and one put raise the count at most: the area around them becomes
         /// three.
         const MOST: u64 = 2;
-        let (count, limit) = (self.ranges.count(), self.limit().0);
-        if count.saturating_add(MOST + more) <= limit {
+        let count = self.ranges.count();
+        if count.saturating_add(MOST + more) <= limit.0 {
             return Ok(());
         }
         let (gone, come) = self.pieces(machine, range, change, put);
-        if count - gone + come + more <= limit { Ok(()) } else { Err(TooMany(AreaLimit(limit))) }
+        let is_none_more = come + more <= gone;
+        if is_none_more || count - gone + come + more <= limit.0 {
+            return Ok(());
+        }
+        Err(TooMany(limit))
     }
     /// How many areas touch `range`, and how many there will be in their place.
     fn pieces(

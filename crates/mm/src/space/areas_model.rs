@@ -86,12 +86,14 @@ fn apply(areas: &Areas, stock: &Bare<'_>, pages: &mut [Page], operation: &Operat
         None if matches!(operation, Operation::Clear { .. }) => pages[span].fill(None),
         None => pages[span].iter_mut().flatten().for_each(|page| page.0 = flags),
     }
-    // A limit of just as many areas as there will be admits the change.
+    // A limit of just as many areas as there will be admits the change, and a lower one does where
+    // there will be no more than there are.
     let there = runs(pages).len() as u64;
-    for (limit, admitted) in [(there, true), (there.wrapping_sub(1), there == 0)] {
-        areas.set_limit(AreaLimit(limit));
+    let is_none_more = there <= areas.count();
+    for (limit, admitted) in [(there, true), (there.wrapping_sub(1), there == 0 || is_none_more)] {
         let change = |area| change(flags, area);
-        let admits = areas.admit(stock.machine, range, change, put.as_ref(), 0).is_ok();
+        let admits =
+            areas.admit(stock.machine, AreaLimit(limit), range, change, (put.as_ref(), 0)).is_ok();
         assert_eq!(admits, admitted, "{operation:?} with {there} areas after it, limit {limit}");
     }
     if occupied {

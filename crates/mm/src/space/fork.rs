@@ -52,7 +52,7 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     steps: &mut Steps,
 ) -> Result<SpaceId, RangeError> {
     let _writer = parent.writer.lock(stock.machine, steps.outside());
-    let id = create(stock, stamp, parent.charge.limit(), parent.areas.limit())?;
+    let id = create(stock, stamp, parent.charge.limit())?;
     let child: &Space = record(stock.machine, id.frame().pa());
     child.thp_off.store(parent.thp_off.load(Ordering::Relaxed), Ordering::Relaxed);
     let (from, to) = (parent.tables(stock), child.tables(stock));

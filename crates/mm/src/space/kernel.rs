@@ -42,7 +42,6 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     }
     let (me, pages) = (stock.machine.me(), range.pages().get());
     let area = Area::own(range, flags, request.tag, AnonOffset::NONE);
-    space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     if let Err(error) = super::reach(stock, space, range, steps) {
         // Some tables were made in vain.

@@ -14,7 +14,6 @@
 //! - N2. The name of a space goes when its end can no longer be refused. Until then every caller
 //!   finds the space by it.
 
-use super::area::AreaLimit;
 use super::attach;
 use super::names::{Pinned, SpaceId};
 use super::record::Space;
@@ -39,7 +38,6 @@ pub(crate) fn create<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     stamp: u32,
     limit: Option<Pages>,
-    areas: AreaLimit,
 ) -> Result<SpaceId, NoRecord> {
     if let Some(limit) = limit.filter(|limit| limit.get() < OWN_FRAMES) {
         return Err(OverLimit(limit).into());
@@ -60,7 +58,6 @@ pub(crate) fn create<M: Machine, P: Paging>(
     space.member.found(frame);
     space.charge.set_limit(limit);
     space.charge.charge_records(stock.machine.me(), OWN_FRAMES).expect("looked at above");
-    space.areas.set_limit(areas);
     space.tables(stock).share_kernel(&stock.kernel);
     stock.set_identity(frame, Identity::space(stamp));
     Ok(SpaceId { frame, stamp })

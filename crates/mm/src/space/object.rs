@@ -1,6 +1,6 @@
 //! The space of an object: made, sized and let go of. What it is for says the room `object`.
 
-use super::area::{Area, AreaLimit, Flags};
+use super::area::{Area, Flags};
 use super::attach::{detach_empty, put_area};
 use super::error::RangeError;
 use super::huge;
@@ -25,7 +25,7 @@ pub(crate) fn create_object<M: Machine, P: Paging>(
     limit: Option<Pages>,
     (flags, around): (Flags, Around),
 ) -> Result<ObjectId, NoRecord> {
-    let id = create(stock, stamp | OF_OBJECTS, limit, AreaLimit(u64::MAX))?;
+    let id = create(stock, stamp | OF_OBJECTS, limit)?;
     let object: &Space = record(stock.machine, id.frame().pa());
     object.as_object.begin(flags, around);
     Ok(ObjectId::of(id))

@@ -146,7 +146,7 @@ fn put<M: Machine, P: Paging>(
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let (range, replaced) = choose(stock, space, request)?;
     let area = what(Area::own(range, request.flags, request.tag, AnonOffset::NONE))?;
-    space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
+    space.admit(stock, range, |_| None, (Some(&area), 0)).map_err(RangeError::from)?;
     // These are the nodes for two areas cut and one put in: what lies there goes only when nothing
     // can fail any more.
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
@@ -269,7 +269,7 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
         huge::uncut(&area, range)?;
         is_reserved |= area.flags.reserved().is_some();
     }
-    space.areas.admit(stock.machine, range, |_| None, None, 0)?;
+    space.admit(stock, range, |_| None, (None, 0))?;
     // The caller may unmap because it lacks memory: where areas go as a whole, or what is left of
     // them fits in beside the others, none is needed.
     if let Err(why) = space.areas.prepare(stock, &space.charge)
@@ -328,7 +328,7 @@ pub(crate) fn protect<M: Machine, P: Paging>(
         most => Err(RangeError::Ceiling(area.range.start().max(range.start()), most)),
     })?;
     let change = |area: Area| Some((area.flags.without(Flags::RIGHTS).with(rights), area.tag));
-    space.areas.admit(stock.machine, range, change, None, 0)?;
+    space.admit(stock, range, change, (None, 0))?;
     space.areas.prepare(stock, &space.charge)?;
     space.areas.change(stock.machine, range, change);
     let mut gather = Gather::new(stock, &space.member.target);
@@ -437,7 +437,7 @@ pub(crate) fn grow<M: Machine, P: Paging>(
         return None;
     }
     let area = Area { range: VaRange::new(va, above.range.start())?, ..above };
-    space.areas.admit(stock.machine, area.range, |_| None, Some(&area), 0).ok()?;
+    space.admit(stock, area.range, |_| None, (Some(&area), 0)).ok()?;
     space.areas.prepare(stock, &space.charge).ok()?;
     space.areas.put(stock.machine, &area);
     Some(())

@@ -1,15 +1,15 @@
 #![allow(unsafe_code)]
 //! The record of an address space: one frame.
 
-use super::area::Flags;
-use super::areas::Areas;
+use super::area::{Area, AreaLimit, Flags};
+use super::areas::{Areas, TooMany};
 use crate::frame::Claim;
 use crate::rmap::Member;
 use crate::stock::{Charge, Event, OverLimit, OwnFrames, Record, Stock, record};
 use crate::sync::{AtomicU64, Ordering, Patient, Spin};
 use crate::table::{Paging, Tables};
 use foliant_machine::Machine;
-use foliant_units::{Cpu, Order, Pages, Va};
+use foliant_units::{Cpu, Order, Pages, Va, VaRange};
 
 /// An address space. All words; valid when cleared.
 ///
@@ -173,6 +173,19 @@ impl Space {
         member: &'m Member,
     ) -> &'m Space {
         record(stock.machine, member.frame().pa())
+    }
+    /// Refuses a change of its areas that would leave more than there may be now
+    /// ([`Areas::admit`]). An object has no limit.
+    pub(crate) fn admit<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        range: VaRange,
+        change: impl Fn(Area) -> Option<(Flags, u64)>,
+        put: (Option<&Area>, u64),
+    ) -> Result<(), TooMany> {
+        let limit =
+            if self.is_object() { u64::MAX } else { stock.area_limit.load(Ordering::Relaxed) };
+        self.areas.admit(stock.machine, AreaLimit(limit), range, change, put)
     }
     /// The user half of its tables.
     pub(crate) fn tables<'m, M: Machine, P: Paging>(

@@ -121,10 +121,8 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         {
             let more = VaRange::new(old.end(), stay.end()).expect("grows");
             let more = Area { range: more, ..area };
-            space
-                .areas
-                .admit(stock.machine, more.range, |_| None, Some(&more), 0)
-                .map_err(RangeError::from)?;
+            let admitted = space.admit(stock, more.range, |_| None, (Some(&more), 0));
+            admitted.map_err(RangeError::from)?;
             space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
             attach::put_area(stock, space, &more);
             return Ok(stay);
@@ -132,10 +130,8 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         Move::Never => return Err(RemapError::Map(MapError::NoRoom(bytes))),
         Move::MayMove => gap(stock, space, bytes, PAGE).map_err(RemapError::Map)?,
     };
-    space
-        .areas
-        .admit(stock.machine, old, |_| None, None, pieces.len() as u64)
-        .map_err(RangeError::from)?;
+    let admitted = space.admit(stock, old, |_| None, (None, pieces.len() as u64));
+    admitted.map_err(RangeError::from)?;
     pieces.note_offsets(stock, space, (old, target))?;
     let moved = pieces.when_moved(stock, space, (old, target))?;
     // These are the nodes for the removal of the old areas, which cuts two at most, and for those

@@ -115,6 +115,8 @@ pub(crate) struct Stock<'m, M, P> {
     pub(crate) flush_grain: AtomicU64,
     /// The lowest address that an area may have; read and written by `space::ops` and the face.
     pub(crate) lowest: AtomicU64,
+    /// How many areas a space may have; read and written by `space::record` and the face.
+    pub(crate) area_limit: AtomicU64,
     /// How memory is cleared; read and written by `zero::Clearing`.
     pub(crate) clearing: [AtomicU64; 5],
     /// Operations that have memory in hand; see `work`.
@@ -155,6 +157,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             kernel,
             flush_grain,
             lowest,
+            area_limit: AtomicU64::new(u64::MAX),
             clearing,
             work: Work::default(),
             array,
