@@ -155,7 +155,7 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         Self::named(mm, listed(path), Begins { page: page.get(), ..Begins::SMALL })
     }
     /// The file behind a shared anonymous mapping, of pages of this size.
-    pub(crate) fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {
+    pub fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {
         let name = if page > PAGE { POOLED } else { "/dev/zero (deleted)" };
         Self::named(mm, name.into(), Begins { bytes, page, ..Begins::SMALL })
     }
@@ -191,6 +191,11 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         let before = |segment: &AsSegment| segment.attaches.fetch_add(1, Ordering::Relaxed);
         let attach = self.0.segment.as_ref().map_or(0, |segment| before(segment) + 1);
         MemoryFile(self.0.clone(), Opened { attach, rights })
+    }
+    /// The same file, opened to be read alone: no shared mapping of it can ever be written.
+    pub fn only_read(&self) -> Self {
+        let rights = self.1.rights.and(Flags::RIGHTS.without(Flags::WRITE));
+        MemoryFile(self.0.clone(), Opened { rights, ..self.1 })
     }
     pub(crate) fn weak(&self) -> FileKept<'a, 'm, M, P> {
         FileKept(Arc::downgrade(&self.0))

@@ -122,7 +122,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             }
             new.flags = new.flags.at_most(Flags::RIGHTS.without(Flags::WRITE));
         }
-        if let Source::File(file, _) = source {
+        if let Source::File(file, _) = source
+            && new.flags.has(Flags::SHARED)
+        {
             new.flags = new.flags.at_most(file.rights());
         }
         self.may_lock(new.marks, bytes)?;
@@ -192,9 +194,16 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             return Err(Errno::NOMEM);
         }
         let mut tag = Tag { marks: new.marks, ..Tag::default() };
-        if new.page > PAGE {
+        let cleared;
+        let situation = if new.page > PAGE {
+            // Linux asks for the pool's pages when what lay there is gone.
             tag = self.apart(tag);
-        }
+            self.take_out(situation)?;
+            cleared = self.situation(start, end);
+            &cleared
+        } else {
+            situation
+        };
         match source {
             Source::Own => {}
             Source::File(file, offset) => tag.moved = self.views.number(file, offset, start)?,
@@ -213,10 +222,6 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             }
         }
         if let Err(why) = self.put_long(situation, &new, tag, source) {
-            if new.page > PAGE {
-                // Linux asks for the pool's pages when what lay there is gone.
-                self.take_out(&self.situation(start, end))?;
-            }
             if new.flags.has(Flags::OBJECT) {
                 self.forget_views();
             }

@@ -31,7 +31,7 @@ use core::fmt::{self, Write};
 use foliant_files::{Files, NodeId};
 use foliant_linux::Errno;
 use foliant_units::Order;
-use linux_raw_sys::errno::{EBUSY, EINVAL, ENODEV, ENOTDIR};
+use linux_raw_sys::errno::{EACCES, EBUSY, EINVAL, ENODEV, ENOTDIR};
 use linux_raw_sys::general::{
     DEBUGFS_MAGIC, DEVPTS_SUPER_MAGIC, HUGETLBFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TMPFS_MAGIC,
 };
@@ -203,7 +203,12 @@ pub(super) fn new_file(
     folder: NodeId,
     name: &[u8],
 ) -> Result<Content, Errno> {
-    let page = of(files, folder).map_or(PAGE, |mount| mount.page);
+    let mount = of(files, folder);
+    // What the kernel fills itself has the names that it gives.
+    if mount.as_ref().is_some_and(|it| [PROC_SUPER_MAGIC, SYSFS_MAGIC].contains(&it.magic)) {
+        return Err(Errno(EACCES));
+    }
+    let page = mount.map_or(PAGE, |mount| mount.page);
     if page == PAGE {
         return Ok(Content::Packed(&[]));
     }

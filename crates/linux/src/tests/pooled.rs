@@ -52,6 +52,26 @@ fn lies(p: &P<'_, '_>) -> Vec<(u64, u64)> {
     areas(p).into_iter().map(|(start, pages, _)| (start, pages)).collect()
 }
 
+/// Linux frees what lies there before it asks the pool.
+#[test]
+fn huge_pages_take_the_place_of_huge_pages_where_the_pool_has_no_more() {
+    with(|p, sim| {
+        let file = file(p, 2, 3);
+        let own = COPIED | MAP_ANONYMOUS | MAP_HUGETLB;
+        assert_eq!(p.mmap(at(0), 3 * HUGE, RW, own, None, 0), Ok(at(0)));
+        store(p, sim, at(0), 7).unwrap();
+        pooled(p, [3, 2, 2]);
+        assert_eq!(p.mmap(at(0), 3 * HUGE, RW, own, None, 0), Ok(at(0)));
+        assert_eq!(load(p, sim, at(0)), Ok(0));
+        assert_eq!(p.mmap(at(0), 4 * HUGE, RW, own, None, 0), NOMEM);
+        assert_eq!(lies(p), [], "it is gone all the same");
+        pooled(p, [3, 3, 0]);
+        assert_eq!(show(p, (0, 2), (&file, 0), SHARED), Ok(at(0)));
+        assert_eq!(p.mmap(at(0), 3 * HUGE, RW, own, None, 0), NOMEM, "the file has two");
+        pooled(p, [3, 3, 2]);
+    });
+}
+
 #[test]
 fn a_part_of_a_huge_page_does_not_go_and_what_lies_before_is_cut() {
     with(|p, _| {

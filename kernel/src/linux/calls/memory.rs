@@ -12,7 +12,8 @@ use alloc::vec::Vec;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV};
 use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, MFD_CLOEXEC, O_RDWR, PROT_WRITE, S_IFREG,
+    MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE, MFD_CLOEXEC, O_RDWR,
+    PROT_WRITE, S_IFREG,
 };
 
 type Six = [u64; 6];
@@ -32,32 +33,45 @@ pub(super) fn mmap(
     let mut file = None;
     if flags & MAP_ANONYMOUS == 0 {
         let opened = thread.process.descriptors.lock().get(number)?.opened.clone();
+        let is_shared = match flags & MAP_TYPE {
+            MAP_PRIVATE => false,
+            MAP_SHARED | MAP_SHARED_VALIDATE => true,
+            _ => return Err(Errno(EINVAL)),
+        };
+        if bytes == 0 {
+            return Err(Errno(EINVAL));
+        }
         if !opened.may_read() {
             let is_closed = !opened.may_write();
             return Err(Errno(if is_closed { EBADF } else { EACCES }));
         }
-        if flags & MAP_TYPE != MAP_PRIVATE && rights & PROT_WRITE != 0 && !opened.may_write() {
+        let is_only_read = is_shared && !opened.may_write();
+        if is_only_read && rights & PROT_WRITE != 0 {
             return Err(Errno(EACCES));
         }
         if world().files.read().is_folder(opened.node) {
             return Err(Errno(ENODEV));
         }
-        file = match world().in_memory(opened.node)? {
-            Some(bytes) => Some(bytes),
-            None => return map_device(thread, &opened, [at, bytes, rights.into(), flags.into()]),
+        let found = match world().in_memory(opened.node)? {
+            Some(bytes) => Some(bytes.file.clone()),
+            None => of_device(&opened, is_shared, bytes)?,
         };
+        file = found.map(|found| if is_only_read { found.only_read() } else { found });
     }
-    let file = file.as_ref().map(|bytes| &bytes.file);
-    thread.process.with_memory_alone(|memory| memory.mmap(at, bytes, rights, flags, file, offset))
+    // A device of zeros gives memory of the program's own.
+    let own = if file.is_none() { MAP_ANONYMOUS } else { 0 };
+    thread.process.with_memory_alone(|memory| {
+        memory.mmap(at, bytes, rights, flags | own, file.as_ref(), offset)
+    })
 }
-/// A device of zeros is anonymous memory; others cannot be mapped.
-fn map_device(thread: &Thread, opened: &Opened, [at, bytes, rights, flags]: [u64; 4]) -> Answer {
+/// What a device of zeros maps: a file of its own where it is shared. Others cannot be mapped.
+fn of_device(opened: &Opened, is_shared: bool, bytes: u64) -> Result<Option<File>, Errno> {
     use super::super::content::Device;
     if !matches!(opened.content()?, Content::Device(Device::Zero)) {
         return Err(Errno(ENODEV));
     }
-    let (rights, flags) = (rights as u32, flags as u32 | MAP_ANONYMOUS);
-    thread.process.with_memory_alone(|memory| memory.mmap(at, bytes, rights, flags, None, 0))
+    let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
+    is_shared.then(|| File::zeros(manager(), bytes, PAGE)).transpose()
 }
 pub(super) fn munmap(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.munmap(at, bytes))

@@ -15,7 +15,7 @@ use linux_raw_sys::errno::EACCES;
 const NUMBERS: &str = "4194304";
 
 /// What never changes here.
-const CONSTANTS: [(&str, &str); 14] = [
+const CONSTANTS: [(&str, &str); 15] = [
     ("kernel/cap_last_cap", "40"),
     ("kernel/core_pattern", "core"),
     ("kernel/core_uses_pid", "0"),
@@ -26,6 +26,7 @@ const CONSTANTS: [(&str, &str); 14] = [
     ("kernel/perf_event_paranoid", "2"),
     ("kernel/pid_max", NUMBERS),
     ("kernel/randomize_va_space", "0"),
+    ("kernel/tainted", "0"),
     ("kernel/threads-max", NUMBERS),
     ("kernel/version", super::super::VERSION),
     ("fs/file-max", "9223372036854775807"),
