@@ -562,6 +562,36 @@ static void advice_for_another(void)
 	say("nobody", syscall(SYS_process_madvise, 0, &range, 1, MADV_COLD, 0));
 }
 
+static void rights_of_files(void)
+{
+	char name[] = "/tmp/rightsXXXXXX", *at;
+	int both = mkstemp(name), reads = open(name, O_RDONLY), writes = open(name, O_WRONLY), zero = open("/dev/zero", O_RDONLY), ends[2];
+
+	ftruncate(both, 2 * PAGE);
+	at = mmap(0, PAGE, PROT_READ, MAP_SHARED, reads, 0);
+	say("shared by who may read", at != MAP_FAILED);
+	say("is not written", mprotect(at, PAGE, PROT_READ | PROT_WRITE));
+	say("but executed", mprotect(at, PAGE, PROT_READ | PROT_EXEC));
+	at = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, reads, 0);
+	say("one's own is", mprotect(at, PAGE, PROT_READ | PROT_WRITE));
+	at = mmap(0, PAGE, PROT_READ, MAP_SHARED, both, 0);
+	say("shared by who may write", mprotect(at, PAGE, PROT_READ | PROT_WRITE));
+	at = mmap(0, PAGE, PROT_READ, MAP_SHARED, zero, 0);
+	say("zeros of who may read", mprotect(at, PAGE, PROT_WRITE));
+	at = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, zero, 0);
+	say("zeros of one's own", mprotect(at, PAGE, PROT_WRITE));
+	say("who may write alone", mmap(0, PAGE, PROT_READ, MAP_SHARED, writes, 0) == MAP_FAILED ? -1 : 0);
+	say("neither shared nor private", mmap(0, PAGE, PROT_READ, 0, writes, 0) == MAP_FAILED ? -1 : 0);
+	say("nothing of it", mmap(0, 0, PROT_READ, MAP_SHARED, writes, 0) == MAP_FAILED ? -1 : 0);
+	say("ahead", readahead(reads, 0, PAGE));
+	say("ahead of what is not read", readahead(writes, 0, PAGE));
+	pipe(ends);
+	say("ahead in a pipe", readahead(ends[0], 0, PAGE));
+	say("a file of the kernel's own", open("/proc/sys/kernel/none_such", O_WRONLY | O_CREAT, 0600) < 0);
+	close(both), close(reads), close(writes), close(zero), close(ends[0]), close(ends[1]);
+	unlink(name);
+}
+
 int main(int count, char **words)
 {
 	(void)words;
@@ -577,6 +607,7 @@ int main(int count, char **words)
 	own_memory_as_a_file();
 	own_maps();
 	file_locks();
+	rights_of_files();
 	limits();
 	clocks();
 	spent_time();

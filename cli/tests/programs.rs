@@ -407,6 +407,15 @@ fn a_hostile_program_gets_what_linux_would_answer() {
 }
 
 #[test]
+fn processes_come_and_words_are_waited_for_as_on_the_host() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "kin") else { return };
+    for cpus in ["1", "4"] {
+        same(&["--cpus", cpus], &program, &[], b"");
+    }
+}
+
+#[test]
 fn calls_about_memory_answer_as_on_the_host() {
     let folder = TempDir::new().unwrap();
     let Some(program) = compiled(&folder, "memory_calls") else { return };

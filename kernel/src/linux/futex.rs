@@ -1,12 +1,14 @@
 //! Waiting for a word of memory to change.
 //!
 //! ```text
-//!   word still as said? ─▶ listed under where it is ─▶ parked ◀── wake, requeue: taken off the list
+//!   words still as said? ─▶ listed under where they are ─▶ parked ◀── wake, requeue: taken off
 //! ```
 //!
 //! **Invariants**
 //! - F1. The word is read while the list is locked: whoever changes it and wakes comes before the
 //!   read, or finds the waiter.
+//! - F2. What is taken off the list to be woken says so before the lock is let go of: a waiter whose
+//!   time is over at that moment was woken, as the waker counts it.
 //!
 //! **Locking**: one lock for the list. The word is read under it: no fault takes the lock.
 
@@ -17,7 +19,7 @@ use super::user;
 use super::waiters::{self, Cut};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use foliant_linux::{Errno, MemoryKey};
 use linux_raw_sys::errno::{EAGAIN, EINVAL};
 use linux_raw_sys::general::{FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS};
@@ -26,49 +28,73 @@ use spin::Mutex;
 /// Entries of a list of locks that are looked at.
 const LOCKS_MAX: usize = 2048;
 
+/// A word that a thread waits for.
+#[derive(Clone, Copy)]
+pub(super) struct Word {
+    pub(super) at: u64,
+    pub(super) scope: Scope,
+    pub(super) value: u32,
+    pub(super) bits: u32,
+}
+
+/// Whose word it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The process's own: its address is enough.
+    Private,
+    /// Perhaps that of others too: its page is looked for, and must be there.
+    Shared,
+}
+
 struct Waiter {
     at: MemoryKey,
     bits: u32,
     thread: Arc<Thread>,
-    is_woken: Arc<AtomicBool>,
+    /// Which one of the words that the thread waits for.
+    turn: usize,
+    /// One more than the last one of these that was woken.
+    woken: Arc<AtomicUsize>,
 }
 
 static LIST: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
 
-fn key(process: &Process, at: u64) -> Result<MemoryKey, Errno> {
+fn key(process: &Process, at: u64, scope: Scope) -> Result<MemoryKey, Errno> {
     if !at.is_multiple_of(4) {
         return Err(Errno(EINVAL));
+    }
+    if scope == Scope::Shared {
+        user::get::<u32>(at)?;
     }
     Ok(process.with_memory(|memory| memory.key_of(at)))
 }
 
-/// Waits while the word is `value`.
+/// Waits while all of the words have their values; says which one was woken.
 pub(super) fn wait(
     thread: &Arc<Thread>,
-    at: u64,
-    value: u32,
-    bits: u32,
+    words: &[Word],
     until: Option<u64>,
-) -> Result<(), NotWoken> {
-    let key = key(&thread.process, at).map_err(NotWoken::Refused)?;
-    let is_woken = Arc::new(AtomicBool::new(false));
+) -> Result<usize, NotWoken> {
+    let key = |word: &Word| key(&thread.process, word.at, word.scope);
+    let keys = words.iter().map(key).collect::<Result<Vec<_>, _>>().map_err(NotWoken::Refused)?;
+    let woken = Arc::new(AtomicUsize::new(0));
+    let still = |word: &Word| match user::get::<u32>(word.at)? == word.value {
+        true => Ok(()),
+        false => Err(Errno(EAGAIN)),
+    };
     {
         let mut list = LIST.lock();
-        let found: u32 = user::get(at).map_err(NotWoken::Refused)?; // F1
-        if found != value {
-            return Err(NotWoken::Refused(Errno(EAGAIN)));
-        }
-        let (thread, is_woken) = (thread.clone(), is_woken.clone());
-        list.push(Waiter { at: key, bits, thread, is_woken });
+        words.iter().try_for_each(still).map_err(NotWoken::Refused)?; // F1
+        list.extend(keys.into_iter().zip(words).enumerate().map(|(turn, (at, word))| {
+            let (thread, woken) = (thread.clone(), woken.clone());
+            Waiter { at, bits: word.bits, thread, turn, woken }
+        }));
     }
-    let found = waiters::wait(until, || is_woken.load(Ordering::Acquire).then_some(()));
-    if found.is_err() {
-        LIST.lock().retain(|waiter| !Arc::ptr_eq(&waiter.is_woken, &is_woken));
-        if is_woken.load(Ordering::Acquire) {
-            return Ok(());
-        }
+    let which = || woken.load(Ordering::Acquire).checked_sub(1);
+    let found = waiters::wait(until, which);
+    if found.is_err() || words.len() > 1 {
+        LIST.lock().retain(|waiter| !Arc::ptr_eq(&waiter.woken, &woken));
     }
-    found.map_err(NotWoken::Cut)
+    found.or_else(|cut| which().ok_or(NotWoken::Cut(cut))) // F2
 }
 
 /// Why a wait ended without a wake-up.
@@ -78,13 +104,18 @@ pub(super) enum NotWoken {
 }
 
 /// Wakes so many that wait for a word with one of these bits; says how many.
-pub(super) fn wake(thread: &Thread, at: u64, most: u32, bits: u32) -> u64 {
-    let Ok(key) = key(&thread.process, at) else { return 0 };
+pub(super) fn wake(
+    thread: &Thread,
+    (at, scope): (u64, Scope),
+    most: u32,
+    bits: u32,
+) -> Result<u64, Errno> {
+    let key = key(&thread.process, at, scope)?;
     let woken = take(&mut LIST.lock(), key, most, bits);
     woken.iter().for_each(go_on);
-    woken.len() as u64
+    Ok(woken.len() as u64)
 }
-/// Takes so many off the list that wait there for one of these bits.
+/// Takes so many off the list that wait there for one of these bits (F2).
 fn take(list: &mut Vec<Waiter>, key: MemoryKey, most: u32, bits: u32) -> Vec<Waiter> {
     let mut left = most;
     let is_meant = |waiter: &mut Waiter| {
@@ -92,20 +123,23 @@ fn take(list: &mut Vec<Waiter>, key: MemoryKey, most: u32, bits: u32) -> Vec<Wai
         left -= u32::from(is_meant);
         is_meant
     };
-    list.extract_if(.., is_meant).collect()
+    let taken: Vec<Waiter> = list.extract_if(.., is_meant).collect();
+    for waiter in &taken {
+        waiter.woken.fetch_max(waiter.turn + 1, Ordering::AcqRel);
+    }
+    taken
 }
 fn go_on(waiter: &Waiter) {
-    waiter.is_woken.store(true, Ordering::Release);
     sched::wake(waiter.thread.clone());
 }
 /// Wakes so many, and has so many others wait for another word; says how many of both.
 pub(super) fn requeue(
     thread: &Thread,
-    (from, to): (u64, u64),
+    (from, to, scope): (u64, u64, Scope),
     (wakes, moves): (u32, u32),
     is_still: Option<u32>,
 ) -> Result<u64, Errno> {
-    let (from_key, to_key) = (key(&thread.process, from)?, key(&thread.process, to)?);
+    let (from_key, to_key) = (key(&thread.process, from, scope)?, key(&thread.process, to, scope)?);
     let (woken, moved) = {
         let mut list = LIST.lock();
         if let Some(value) = is_still
@@ -155,6 +189,6 @@ fn die(thread: &Thread, at: u64) {
     }
     let died = word & FUTEX_WAITERS | FUTEX_OWNER_DIED;
     if user::put(at, &died).is_ok() && word & FUTEX_WAITERS != 0 {
-        wake(thread, at, 1, u32::MAX);
+        let _ = wake(thread, (at, Scope::Shared), 1, u32::MAX); // it was just written
     }
 }

@@ -5,11 +5,12 @@
 //!                                                                     its end, or its process's ─▶ finish
 //! ```
 
+use super::futex::{self, Scope};
 use super::process::{self, Process};
 use super::sched::{self, Runs};
 use super::signal::{Ended, Info};
 use super::thread::Thread;
-use super::{calls, clock, exec, futex, handlers, proc_fd, terminal, texts, user, waiters};
+use super::{calls, clock, exec, handlers, proc_fd, terminal, texts, user, waiters};
 use crate::running::{CALL, Origin};
 use crate::{apic, heap, say};
 use alloc::sync::Arc;
@@ -119,7 +120,7 @@ fn finish(thread: &Arc<Thread>) {
         futex::release(thread);
         let word = thread.clears.get();
         if word != 0 && user::put(word, &0u32).is_ok() {
-            futex::wake(thread, word, 1, u32::MAX);
+            let _ = futex::wake(thread, (word, Scope::Shared), 1, u32::MAX); // it was just written
         }
     }
     thread.unload();

@@ -7,8 +7,8 @@ use core::mem::MaybeUninit;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EFAULT, ENAMETOOLONG};
 use linux_raw_sys::general::{
-    __kernel_itimerspec, __kernel_timespec, clone_args, linux_dirent64, rlimit64, rusage, stat,
-    statx, timespec, timeval,
+    __kernel_itimerspec, __kernel_timespec, clone_args, futex_waitv, linux_dirent64, rlimit64,
+    rusage, stat, statx, timespec, timeval,
 };
 use linux_raw_sys::general::{epoll_event, iovec, itimerval, pollfd, statfs, termios, winsize};
 use linux_raw_sys::general::{
@@ -38,7 +38,7 @@ plain!([u64; 6], [u64; 9], [u32; 2]);
 plain!(uffdio_api, uffdio_range, uffdio_register, uffdio_copy, uffdio_zeropage);
 plain!(uffdio_continue, uffdio_move, uffdio_poison);
 plain!(page_region, pm_scan_arg);
-plain!(uffdio_writeprotect);
+plain!(futex_waitv, uffdio_writeprotect);
 plain!(
     __kernel_itimerspec,
     epoll_event,

@@ -155,6 +155,15 @@ pub(super) fn fadvise64(thread: &Arc<Thread>, [number, _, _, advice, ..]: Six) -
         _ => Ok(0),
     }
 }
+/// All that a file has is in memory.
+pub(super) fn readahead(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    match opened.content() {
+        _ if !opened.may_read() => Err(Errno(EBADF)),
+        Ok(Content::Memory(_) | Content::Packed(_)) => Ok(0),
+        _ => Err(Errno(EINVAL)),
+    }
+}
 
 /// Gives a file another length.
 fn set_length(thread: &Arc<Thread>, node: NodeId, bytes: u64) -> Answer {

@@ -11,6 +11,7 @@ mod bytes;
 mod copies;
 mod events;
 mod facts;
+mod futexes;
 mod ids;
 mod limits;
 mod listed;
@@ -115,6 +116,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_pwrite64 => bytes::pwrite64,
         __NR_pwritev => bytes::pwritev,
         __NR_read => bytes::read,
+        __NR_readahead => bytes::readahead,
         __NR_readv => bytes::readv,
         __NR_sync => bytes::sync,
         __NR_truncate => bytes::truncate,
@@ -220,7 +222,8 @@ fn find(number: u32) -> Option<Call> {
         __NR_vfork => process::vfork,
         __NR_wait4 => process::wait4,
         __NR_waitid => process::waitid,
-        __NR_futex => process::futex,
+        __NR_futex => futexes::futex,
+        __NR_futex_waitv => futexes::futex_waitv,
         __NR_getegid | __NR_geteuid | __NR_getgid | __NR_getuid => ids::zero,
         __NR_getpgid => ids::getpgid,
         __NR_getpgrp => ids::getpgrp,

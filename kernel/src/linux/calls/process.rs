@@ -1,11 +1,10 @@
 //! Calls about processes and threads.
 
-use super::super::process::{self, Member, Process, Reap};
+use super::super::process::{self, Kin, Member, Process, Reap};
 use super::super::sched::{self, Runs};
 use super::super::signal::{Became, CUT, Ended, Info, SIGNALS};
 use super::super::thread::Thread;
-use super::super::waiters::Cut;
-use super::super::{Memory, exec, futex, spending, texts, user};
+use super::super::{Memory, exec, spending, texts, user};
 use super::Answer;
 use super::ids::number;
 use super::numbers::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
@@ -13,13 +12,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, ENOSYS, ESRCH, ETIMEDOUT};
+use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, ESRCH};
 use linux_raw_sys::general::{
-    __WALL, __WCLONE, __WNOTHREAD, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID,
-    CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM, FUTEX_CLOCK_REALTIME,
-    FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE, FUTEX_REQUEUE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAKE,
-    FUTEX_WAKE_BITSET, P_ALL, P_PGID, P_PID, WCONTINUED, WEXITED, WNOHANG, WNOWAIT, WSTOPPED,
-    WUNTRACED, clone_args,
+    __WALL, __WCLONE, __WNOTHREAD, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_DETACHED,
+    CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER,
+    CLONE_NEWUTS, CLONE_PARENT, CLONE_PARENT_SETTID, CLONE_PIDFD, CLONE_SETTLS, CLONE_SIGHAND,
+    CLONE_THREAD, CLONE_VFORK, CLONE_VM, CSIGNAL, P_ALL, P_PGID, P_PID, WCONTINUED, WEXITED,
+    WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED, clone_args,
 };
 use linux_raw_sys::prctl::{
     PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_NO_NEW_PRIVS, PR_GET_PDEATHSIG, PR_SET_DUMPABLE,
@@ -71,26 +70,40 @@ pub(super) fn execve(thread: &Arc<Thread>, [path, arguments, environment, ..]: S
 }
 
 /// What a new thread or process is to be.
+#[derive(Default)]
 struct New {
     flags: u32,
     stack: u64,
     parent_at: u64,
     child_at: u64,
+    pidfd_at: u64,
     base: u64,
 }
 
+/// What is not there: name spaces, and what no Linux takes any more.
+const NONE_SUCH: u32 = CLONE_NEWCGROUP
+    | CLONE_NEWIPC
+    | CLONE_NEWNET
+    | CLONE_NEWNS
+    | CLONE_NEWPID
+    | CLONE_NEWUSER
+    | CLONE_NEWUTS;
+
 pub(super) fn fork(thread: &Arc<Thread>, _: Six) -> Answer {
-    make(thread, &New { flags: 0, stack: 0, parent_at: 0, child_at: 0, base: 0 })
+    make(thread, &New::default())
 }
 pub(super) fn vfork(thread: &Arc<Thread>, _: Six) -> Answer {
-    let flags = CLONE_VFORK | CLONE_VM;
-    make(thread, &New { flags, stack: 0, parent_at: 0, child_at: 0, base: 0 })
+    make(thread, &New { flags: CLONE_VFORK | CLONE_VM, ..New::default() })
 }
 pub(super) fn clone(
     thread: &Arc<Thread>,
     [flags, stack, parent_at, child_at, base, _]: Six,
 ) -> Answer {
-    make(thread, &New { flags: flags as u32 & !0xff, stack, parent_at, child_at, base })
+    let flags = flags as u32 & !CSIGNAL;
+    if flags & CLONE_PIDFD != 0 && flags & (CLONE_PARENT_SETTID | CLONE_DETACHED) != 0 {
+        return Err(Errno(EINVAL)); // both would be put into one word
+    }
+    make(thread, &New { flags, stack, parent_at, child_at, pidfd_at: parent_at, base })
 }
 pub(super) fn clone3(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answer {
     const FIRST: usize = 64;
@@ -109,12 +122,17 @@ pub(super) fn clone3(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answer {
     };
     // Flags, a descriptor, the child's and the parent's word, a signal, the stack and its size,
     // the base, numbers that are wished for.
-    let [flags, _, child_at, parent_at, _, stack, bytes, base, ids] = core::array::from_fn(word);
-    if flags >> 32 != 0 || ids != 0 {
+    let [flags, pidfd_at, child_at, parent_at, signal, stack, bytes, base, ids] =
+        core::array::from_fn(word);
+    let is_signal = signal <= SIGNALS.into();
+    let has_own = flags & u64::from(CLONE_THREAD | CLONE_PARENT) == 0;
+    let is_stack = (stack == 0) == (bytes == 0);
+    let refused = u64::from(CSIGNAL | CLONE_DETACHED) | !u64::from(u32::MAX);
+    if flags & refused != 0 || ids != 0 || !is_signal || signal != 0 && !has_own || !is_stack {
         return Err(Errno(EINVAL));
     }
-    let stack = if stack == 0 { 0 } else { stack.wrapping_add(bytes) };
-    make(thread, &New { flags: flags as u32, stack, parent_at, child_at, base })
+    let stack = stack.wrapping_add(bytes);
+    make(thread, &New { flags: flags as u32, stack, parent_at, child_at, pidfd_at, base })
 }
 
 /// Makes a thread, or a process with one.
@@ -123,10 +141,17 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
     if has(CLONE_THREAD) && !has(CLONE_SIGHAND) || has(CLONE_SIGHAND) && !has(CLONE_VM) {
         return Err(Errno(EINVAL));
     }
+    let own = &thread.process;
+    let (is_first, has_both) = (own.id == 1, has(CLONE_THREAD) && has(CLONE_PIDFD));
+    if has(NONE_SUCH) || has_both || has(CLONE_PARENT) && is_first {
+        return Err(Errno(EINVAL));
+    }
     if has(CLONE_SETTLS) && !is_base(new.base) {
         return Err(Errno::PERM);
     }
-    let own = &thread.process;
+    if has(CLONE_PIDFD) {
+        user::put(new.pidfd_at, &-1i32)?;
+    }
     let (process, id) = if has(CLONE_THREAD) {
         (own.clone(), process::new_id())
     } else {
@@ -135,13 +160,20 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
             true => memory,
             false => memory.fork()?,
         };
-        let child = own.child(memory);
+        let child = own.child(memory, if has(CLONE_PARENT) { Kin::Sibling } else { Kin::Child });
         spending::note_limit(&child);
         child.borrows.store(has(CLONE_VFORK), Ordering::Release);
         let id = child.id;
         (child, id)
     };
-    let made = match Thread::of(process.clone(), id, thread.runs) {
+    let made = Thread::of(process.clone(), id, thread.runs).and_then(|made| {
+        if has(CLONE_PIDFD) {
+            let number = super::remote::add_pidfd(thread, process.clone(), 0)?;
+            user::put(new.pidfd_at, &(number as i32))?;
+        }
+        Ok(made)
+    });
+    let made = match made {
         Ok(made) => made,
         Err(why) => {
             if !has(CLONE_THREAD) {
@@ -334,30 +366,5 @@ pub(super) fn prctl(thread: &Arc<Thread>, [what, at, rest @ ..]: Six) -> Answer 
             let asked = |memory: &mut Memory| memory.prctl(what, [at, third, fourth, fifth]);
             thread.process.with_memory_alone(asked).unwrap_or(Err(Errno(EINVAL)))
         }
-    }
-}
-
-pub(super) fn futex(thread: &Arc<Thread>, [at, what, value, limit, to, last]: Six) -> Answer {
-    let what = what as u32;
-    let is_calendar = what & FUTEX_CLOCK_REALTIME != 0;
-    let value = value as u32;
-    let wait = |bits: u32, until: Option<u64>| match futex::wait(thread, at, value, bits, until) {
-        Ok(()) => Ok(0),
-        Err(futex::NotWoken::Refused(why)) => Err(why),
-        Err(futex::NotWoken::Cut(Cut::Time)) => Err(Errno(ETIMEDOUT)),
-        Err(futex::NotWoken::Cut(Cut::Signal)) => Err(CUT),
-    };
-    match what & FUTEX_CMD_MASK as u32 {
-        FUTEX_WAIT => wait(u32::MAX, super::time::limit(limit)?),
-        FUTEX_WAIT_BITSET if last as u32 == 0 => Err(Errno(EINVAL)),
-        FUTEX_WAIT_BITSET => wait(last as u32, super::time::at_time(limit, is_calendar)?),
-        FUTEX_WAKE => Ok(futex::wake(thread, at, value, u32::MAX)),
-        FUTEX_WAKE_BITSET if last as u32 == 0 => Err(Errno(EINVAL)),
-        FUTEX_WAKE_BITSET => Ok(futex::wake(thread, at, value, last as u32)),
-        FUTEX_REQUEUE => futex::requeue(thread, (at, to), (value, limit as u32), None),
-        FUTEX_CMP_REQUEUE => {
-            futex::requeue(thread, (at, to), (value, limit as u32), Some(last as u32))
-        }
-        _ => Err(Errno(ENOSYS)),
     }
 }

@@ -83,6 +83,10 @@ pub(super) fn pidfd_open(thread: &Arc<Thread>, [id, flags, ..]: Six) -> Answer {
         return Err(Errno(EINVAL));
     }
     let process = process::of_id(id as u32).ok_or(Errno(ESRCH))?;
+    add_pidfd(thread, process, flags)
+}
+/// Gives a thread's process a descriptor of a process.
+pub(super) fn add_pidfd(thread: &Arc<Thread>, process: Arc<Process>, flags: u32) -> Answer {
     let opened = Opened::of_channel(Pidfd::of(process), NO_KIND, O_RDWR | flags);
     thread.process.descriptors.lock().add(0, Descriptor { opened, closes: true })
 }

@@ -181,26 +181,42 @@ pub(super) fn setpriority(thread: &Arc<Thread>, [which, id, nice, ..]: Six) -> A
 }
 
 /// Has every CPU order its accesses: the caller runs on each of them once.
-pub(super) fn membarrier(_: &Arc<Thread>, [command, flags, ..]: Six) -> Answer {
+/// A visit goes through the return from an interrupt, which orders instructions as well.
+pub(super) fn membarrier(thread: &Arc<Thread>, [command, flags, ..]: Six) -> Answer {
     use membarrier_cmd as It;
-    const GOES: [u32; 3] = [
-        It::MEMBARRIER_CMD_GLOBAL as u32,
-        It::MEMBARRIER_CMD_GLOBAL_EXPEDITED as u32,
-        It::MEMBARRIER_CMD_PRIVATE_EXPEDITED as u32,
+    /// Each command, and the one that must come first.
+    const GOES: [(u32, u32); 4] = [
+        (It::MEMBARRIER_CMD_GLOBAL as u32, 0),
+        (It::MEMBARRIER_CMD_GLOBAL_EXPEDITED as u32, 0),
+        (
+            It::MEMBARRIER_CMD_PRIVATE_EXPEDITED as u32,
+            It::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED as u32,
+        ),
+        (
+            It::MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE as u32,
+            It::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE as u32,
+        ),
     ];
-    const REGISTERS: [u32; 2] = [
-        It::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED as u32,
-        It::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED as u32,
-    ];
-    let command = command as u32;
-    match command {
+    const REGISTERS: u32 = It::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED as u32
+        | It::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED as u32
+        | It::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE as u32;
+    const TOLD: u32 = It::MEMBARRIER_CMD_GET_REGISTRATIONS as u32;
+    let (command, registered) = (command as u32, &thread.process.barriers);
+    match (command, GOES.iter().find(|(goes, _)| *goes == command)) {
         _ if flags != 0 => Err(Errno(EINVAL)),
-        0 => Ok(GOES.iter().chain(&REGISTERS).fold(0, |all, one| all | u64::from(*one))),
-        _ if GOES.contains(&command) => {
+        (0, _) => Ok(GOES.iter().fold(REGISTERS | TOLD, |all, (goes, _)| all | goes).into()),
+        (_, Some((_, first))) if registered.load(Ordering::Relaxed) & first != *first => {
+            Err(Errno(EPERM))
+        }
+        (_, Some(_)) => {
             (0..smp::online()).for_each(|cpu| sched::visit(Cpu(cpu as u16)));
             Ok(0)
         }
-        _ if REGISTERS.contains(&command) => Ok(0),
+        (TOLD, _) => Ok(registered.load(Ordering::Relaxed).into()),
+        _ if command.is_power_of_two() && command & REGISTERS != 0 => {
+            registered.fetch_or(command, Ordering::Relaxed);
+            Ok(0)
+        }
         _ => Err(Errno(EINVAL)),
     }
 }

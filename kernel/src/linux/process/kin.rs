@@ -16,9 +16,20 @@ pub(in super::super) enum Reap {
     No,
 }
 
+/// Whose child a new process is: its maker's, or a child of its maker's parent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum Kin {
+    Child,
+    Sibling,
+}
+
 impl Process {
-    /// A child of this one with this memory.
-    pub(in super::super) fn child(self: &Arc<Process>, memory: Arc<Held>) -> Arc<Process> {
+    /// A process that this one makes, with this memory.
+    pub(in super::super) fn child(
+        self: &Arc<Process>,
+        memory: Arc<Held>,
+        kin: Kin,
+    ) -> Arc<Process> {
         let descriptors = self.descriptors.lock().clone();
         let child = Process::new(new_id(), descriptors, self.folder(), self.limits.clone());
         let copy = |from: &AtomicU32, to: &AtomicU32| {
@@ -28,20 +39,36 @@ impl Process {
         copy(&self.group, &child.group);
         copy(&self.session, &child.session);
         copy(&self.personality, &child.personality);
+        copy(&self.barriers, &child.barriers);
         child.is_apart.store(self.is_apart.load(Ordering::Relaxed), Ordering::Relaxed);
         child.badness.store(self.badness.load(Ordering::Relaxed), Ordering::Relaxed);
-        *child.parent.lock() = Arc::downgrade(self);
         *child.memory.write() = Some(memory);
         *child.image.lock() = self.image.lock().clone();
         *child.actions.lock() = *self.actions.lock();
         let child = Arc::new(child);
-        self.children.lock().push(child.clone());
+        self.list(&child, kin);
         ALL.write().insert(child.id, child.clone());
         // Whoever ends everybody has looked before, or finds it (P2).
         if of_id(1).is_none_or(|first| first.ended().is_some()) {
             child.note_end(Ended::Signal(SIGKILL));
         }
         child
+    }
+    /// Lists a new process with the children of its parent.
+    fn list(self: &Arc<Process>, child: &Arc<Process>, kin: Kin) {
+        loop {
+            let parent = match kin {
+                Kin::Child => self.clone(),
+                Kin::Sibling => self.parent.lock().upgrade().unwrap_or(self.clone()),
+            };
+            let mut children = parent.children.lock();
+            if kin == Kin::Sibling && self.parent_id() != parent.id {
+                continue; // it ends, and has left its children to another one
+            }
+            *child.parent.lock() = Arc::downgrade(&parent);
+            children.push(child.clone());
+            return;
+        }
     }
 
     /// The number of its parent.

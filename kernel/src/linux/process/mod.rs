@@ -45,7 +45,7 @@ use spin::{Mutex, Once, RwLock};
 pub(super) use held::{Handles, Held};
 use stops::Stop;
 
-pub(super) use kin::Reap;
+pub(super) use kin::{Kin, Reap};
 
 /// Whether a child is one still when its parent was told of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,6 +90,8 @@ pub(super) struct Process {
     /// What `PR_SET_DUMPABLE` and `PR_SET_NO_NEW_PRIVS` set.
     pub(super) is_dumpable: AtomicBool,
     pub(super) is_kept_low: AtomicBool,
+    /// Which commands of `membarrier` it registered for.
+    pub(super) barriers: AtomicU32,
     /// Whether it had locks of files.
     pub(super) has_locks: AtomicBool,
     /// It began a program since it was made, and it has no terminal though its session has one.
@@ -196,6 +198,7 @@ impl Process {
             dies_with: AtomicU32::new(0),
             is_dumpable: AtomicBool::new(true),
             is_kept_low: AtomicBool::new(false),
+            barriers: AtomicU32::new(0),
             has_locks: AtomicBool::new(false),
             has_begun: AtomicBool::new(false),
             is_apart: AtomicBool::new(false),

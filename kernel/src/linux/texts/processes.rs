@@ -358,13 +358,14 @@ impl About {
         all.retain(|thread| !self.is_thread || thread.id() == self.id);
         all
     }
+    /// What its thread does: a process's is the first one.
     fn state(&self, process: &Process) -> (char, &'static str) {
-        let threads = self.threads(process);
-        match () {
-            () if process.is_gone() || threads.is_empty() => ('Z', "zombie"),
-            () if process.is_stopped() => ('T', "stopped"),
-            () if threads.iter().all(|it| it.scheduled().is_parked()) => ('S', "sleeping"),
-            () => ('R', "running"),
+        let own = self.threads(process).into_iter().find(|thread| thread.id() == self.id);
+        match own.filter(|_| !process.is_gone()) {
+            None => ('Z', "zombie"),
+            Some(_) if process.is_stopped() => ('T', "stopped"),
+            Some(thread) if thread.scheduled().is_parked() => ('S', "sleeping"),
+            Some(_) => ('R', "running"),
         }
     }
     fn stat(&self, process: &Process) -> Result<Vec<u8>, Errno> {
