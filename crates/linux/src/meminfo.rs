@@ -29,6 +29,9 @@ pub struct Listed {
     pub(crate) mapped: u64,
     /// Pages that stay, as vmas of them are locked.
     pub(crate) locked: u64,
+    /// Pages that memory was promised for, as vmas of a program's own count; what files have is
+    /// `shared`.
+    pub(crate) promised: u64,
     /// Where folios of files are that large leaves map.
     large: BTreeSet<Frame>,
 }
@@ -49,6 +52,9 @@ impl Listed {
             }
             if vma.tag.marks.has(Marks::LOCKED) {
                 self.locked += pages(present.all);
+            }
+            if vma.tag.marks.has(Marks::ACCOUNTED) {
+                self.promised += (vma.end() - vma.start()) / FRAME_BYTES;
             }
         }
     }
@@ -109,6 +115,8 @@ pub fn meminfo<M: Machine, P: Paging>(
         ("ShmemPmdMapped:", large(listed.large())),
         ("FileHugePages:", 0),
         ("FilePmdMapped:", 0),
+        ("CommitLimit:", (total - pages(mm.pooled().get()).min(total)) / 2),
+        ("Committed_AS:", pages(listed.promised + listed.shared)),
     ] {
         rows::kilobytes(out, name, kilobytes)?;
     }

@@ -47,7 +47,8 @@ const CYCLE: u32 = 64;
 /// The bits of a mode that say who may do what.
 const RIGHTS: u32 = 0o777;
 
-/// What segments may take: the files `shmmax`, `shmall` and `shmmni` of `/proc/sys/kernel`.
+/// What segments may take: the files `shmmax`, `shmall` and `shmmni` of `/proc/sys/kernel`; and
+/// `shm_next_id`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentLimits {
     /// Bytes of one segment.
@@ -56,6 +57,9 @@ pub struct SegmentLimits {
     pub pages: Pages,
     /// How many there may be, at most 32768.
     pub count: u32,
+    /// The number that the next one is to have, if its index is free, or one with a higher index;
+    /// -1 for none.
+    pub next: i32,
 }
 
 impl SegmentLimits {
@@ -64,10 +68,12 @@ impl SegmentLimits {
         bytes: Bytes::new(u64::MAX - (1 << 24)),
         pages: Pages::new(u64::MAX - (1 << 24)),
         count: 4096,
+        next: -1,
     };
     /// What a file of `/proc/sys/kernel` with this name shows.
     pub fn read(&self, name: &str) -> Result<String, Errno> {
         let number = match name {
+            "shm_next_id" => return Ok(format!("{}\n", self.next)),
             "shmmax" => self.bytes.get(),
             "shmall" => self.pages.get(),
             "shmmni" => self.count.into(),
@@ -77,6 +83,11 @@ impl SegmentLimits {
     }
     /// Writes one of these files. Segments that are there stay.
     pub fn write(&mut self, name: &str, text: &str) -> Result<(), Errno> {
+        if name == "shm_next_id" {
+            let next = text.trim().parse().ok().filter(|next| *next >= 0);
+            self.next = next.ok_or(Errno::INVAL)?;
+            return Ok(());
+        }
         let number: u64 = text.trim().parse().map_err(|_| Errno::INVAL)?;
         match name {
             "shmmax" => self.bytes = Bytes::new(number),
@@ -236,7 +247,9 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
         let file = Kept::Here(file);
         let mode = flags & RIGHTS;
         self.by_index.insert(index, Segment { key, sequence, mode, bytes, file });
-        (self.next, self.last, self.sequence) = (index + 1, Some(index), sequence);
+        if core::mem::replace(&mut self.limits.next, -1) < 0 {
+            (self.next, self.last, self.sequence) = (index + 1, Some(index), sequence);
+        }
         Ok(id)
     }
     /// The index that the next segment gets, and its round.
@@ -248,6 +261,10 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
         }
         let end = (used + used / 2).max(CYCLE).min(most);
         let is_free = |index: &u32| !self.by_index.contains_key(index);
+        if let Ok(wished) = u32::try_from(self.limits.next) {
+            let index = (wished & (most - 1)..most).find(is_free)?;
+            return Some((index, wished >> INDEX_BITS));
+        }
         let index = (self.next..end).find(is_free).or_else(|| (0..end).find(is_free))?;
         let sequence = match self.last {
             Some(last) if index <= last && self.sequence == SEQUENCE_MAX - 1 => 0,

@@ -374,6 +374,7 @@ fn what_files_and_processes_have_is_counted_apart() {
             ("AnonHugePages:", 0),
             ("ShmemHugePages:", 2048),
             ("ShmemPmdMapped:", 2048),
+            ("Committed_AS:", 2064),
         ] {
             assert_eq!(line(name), kilobytes, "{name} of {text}");
         }

@@ -253,6 +253,23 @@ fn shmctl_sets_locks_and_removes() {
 }
 
 #[test]
+fn the_next_number_is_wished_for_once() {
+    with_segments(|p, all, _| {
+        let wish = |all: &mut S<'_, '_>, id: i32| {
+            all.limits.write("shm_next_id", &format!("{id}\n")).unwrap();
+        };
+        let first = made(p, all, 1);
+        wish(all, 5 << 15 | 7);
+        assert_eq!(all.limits.read("shm_next_id").unwrap(), format!("{}\n", 5 << 15 | 7));
+        assert_eq!(made(p, all, 1), 5 << 15 | 7);
+        assert_eq!(all.limits.read("shm_next_id").unwrap(), "-1\n");
+        assert_eq!(made(p, all, 1), first + 1, "in turn, as if there had been none");
+        wish(all, 9 << 15 | 7);
+        assert_eq!(made(p, all, 1), 9 << 15 | 8, "the index is taken");
+    });
+}
+
+#[test]
 fn limits_are_read_and_written_as_files() {
     let mut limits = SegmentLimits::DEFAULT;
     let read = |limits: &SegmentLimits| {
@@ -265,6 +282,8 @@ fn limits_are_read_and_written_as_files() {
         ("shmmni", "32768", Ok(())),
         ("shmmni", "32769", Err(Errno::INVAL)),
         ("shmmni", "-1", Err(Errno::INVAL)),
+        ("shm_next_id", "-1", Err(Errno::INVAL)),
+        ("shm_next_id", "2147483648", Err(Errno::INVAL)),
         ("shmmax", "x", Err(Errno::INVAL)),
         ("shm", "1", Err(Errno(ENOENT))),
     ] {

@@ -49,7 +49,7 @@ pub(super) fn make_all() -> Result<(), Refused> {
     for (name, text) in CONSTANTS {
         put(&format!("proc/sys/{name}"), READ, Setting::Constant(text))?;
     }
-    for name in ["shmmax", "shmall", "shmmni"] {
+    for name in ["shm_next_id", "shmmax", "shmall", "shmmni"] {
         put(&format!("proc/sys/kernel/{name}"), BOTH, Setting::Segments(name))?;
     }
     put("proc/sys/kernel/random/uuid", READ, Setting::Uuid)?;
