@@ -565,7 +565,7 @@ static void advice_for_another(void)
 static void rights_of_files(void)
 {
 	char name[] = "/tmp/rightsXXXXXX", *at;
-	int both = mkstemp(name), reads = open(name, O_RDONLY), writes = open(name, O_WRONLY), zero = open("/dev/zero", O_RDONLY), ends[2];
+	int both = mkstemp(name), reads = open(name, O_RDONLY), writes = open(name, O_WRONLY), zero = open("/dev/zero", O_RDONLY), kept, ends[2];
 
 	ftruncate(both, 2 * PAGE);
 	at = mmap(0, PAGE, PROT_READ, MAP_SHARED, reads, 0);
@@ -588,6 +588,23 @@ static void rights_of_files(void)
 	pipe(ends);
 	say("ahead in a pipe", readahead(ends[0], 0, PAGE));
 	say("a file of the kernel's own", open("/proc/sys/kernel/none_such", O_WRONLY | O_CREAT, 0600) < 0);
+	kept = memfd_create("kept", 0);
+	ftruncate(kept, 2 * PAGE);
+	for (unsigned long from = 0; from < 3; from++) {
+		unsigned long range[] = { from * PAGE, 0 }, told[5];
+
+		pwrite(kept, "x", 1, from == 2 ? PAGE + 7 : 0);
+		say("a file's pages are counted", syscall(451, kept, range, told, 0));
+		printf("%lu %lu %lu %lu %lu\n", told[0], told[1], told[2], told[3], told[4]);
+		range[1] = -1ul;
+		say("none in a range that is too long", syscall(451, kept, range, told, 0));
+		printf("%lu\n", told[0]);
+		range[1] = 1;
+		say("one", syscall(451, kept, range, told, 0));
+		printf("%lu\n", told[0]);
+		say("with a flag", syscall(451, kept, range, told, 1));
+	}
+	close(kept);
 	close(both), close(reads), close(writes), close(zero), close(ends[0]), close(ends[1]);
 	unlink(name);
 }

@@ -247,6 +247,22 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         let pages = self.0.mm.object_pages(self.0.object).filter(|_| self.0.page == PAGE);
         pages.map_or(0, |pages| pages.get())
     }
+    /// How many pages it has in a range of bytes, up to its end where that has none: `cachestat`.
+    pub fn cachestat(&self, offset: u64, bytes: u64) -> Result<u64, Errno> {
+        if self.0.page > PAGE {
+            return Err(Errno(errno::EOPNOTSUPP));
+        }
+        let end = match bytes {
+            0 => u64::MAX,
+            bytes => offset.wrapping_add(bytes - 1) / PAGE,
+        };
+        let end = end.saturating_add(1).min(self.bytes().div_ceil(PAGE));
+        let has = |page: &u64| {
+            let found = self.0.mm.object_page(self.0.object, Pages::new(*page), Access::Read);
+            matches!(found, Ok(Some(_)))
+        };
+        Ok((offset / PAGE..end).filter(has).count() as u64)
+    }
     /// Its name in lists of areas.
     pub fn name(&self) -> &str {
         &self.0.name

@@ -26,7 +26,7 @@ use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
 use linux_raw_sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_SETFD, F_SETFL, F_SETLK,
     F_SETLKW, F_SETOWN, FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK,
-    O_RDONLY, O_TRUNC, O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
+    O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
 };
 use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX, TIOCGPTPEER};
 
@@ -163,6 +163,28 @@ pub(super) fn readahead(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
         Ok(Content::Memory(_) | Content::Packed(_)) => Ok(0),
         _ => Err(Errno(EINVAL)),
     }
+}
+/// How much of a file is in memory: nothing of it is dirty, under way to a disk, or was taken out.
+pub(super) fn cachestat(thread: &Arc<Thread>, [number, range, into, flags, ..]: Six) -> Answer {
+    let opened = opened(thread, number)?;
+    if opened.flags() & O_PATH != 0 {
+        return Err(Errno(EBADF));
+    }
+    let [offset, bytes]: [u64; 2] = user::get(range)?;
+    let content = opened.content();
+    let is_huge = matches!(&content, Ok(Content::Memory(file)) if file.file.page_bytes() > 4096);
+    if flags as u32 != 0 && !is_huge {
+        return Err(Errno(EINVAL));
+    }
+    let there = match content {
+        Ok(Content::Memory(file)) => file.file.cachestat(offset, bytes)?,
+        Ok(Content::Packed(_)) => match world().in_memory(opened.node)? {
+            Some(file) => file.file.cachestat(offset, bytes)?,
+            None => 0,
+        },
+        _ => 0,
+    };
+    user::put(into, &[there, 0, 0, 0, 0]).map(|()| 0)
 }
 
 /// Gives a file another length.

@@ -96,6 +96,7 @@ fn find(number: u32) -> Option<Call> {
         __NR_copy_file_range => copies::copy_file_range,
         __NR_sendfile => copies::sendfile,
 
+        __NR_cachestat => bytes::cachestat,
         __NR_close => bytes::close,
         __NR_close_range => bytes::close_range,
         __NR_dup => bytes::dup,
