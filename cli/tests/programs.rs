@@ -317,6 +317,11 @@ fn leaves_of_2_mib_come_where_they_can() {
 }
 
 #[test]
+fn policies_are_told_as_they_were_set() {
+    as_on_linux("policies", include_str!("policies.txt"));
+}
+
+#[test]
 fn a_file_of_huge_pages_is_read() {
     as_on_linux("huge_reads", include_str!("huge_reads.txt"));
 }

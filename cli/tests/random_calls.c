@@ -66,7 +66,8 @@ static const int usual[] = {
 	SYS_shmget, SYS_shmat, SYS_shmdt, SYS_shmctl, SYS_userfaultfd, SYS_ioctl, SYS_process_vm_readv, SYS_process_vm_writev, SYS_process_madvise,
 	SYS_pidfd_open, SYS_pidfd_send_signal, SYS_remap_file_pages, SYS_mount, SYS_umount2, SYS_statfs, SYS_prlimit64, SYS_getrusage, SYS_times,
 	SYS_flock, SYS_vmsplice, SYS_membarrier, SYS_sched_setscheduler, SYS_sched_setattr, SYS_getpriority, SYS_setpriority, SYS_personality,
-	SYS_capget, SYS_capset, SYS_sethostname, SYS_clock_gettime,
+	SYS_capget, SYS_capset, SYS_sethostname, SYS_clock_gettime, SYS_set_mempolicy, SYS_get_mempolicy, SYS_mbind, SYS_migrate_pages,
+	SYS_move_pages, SYS_set_mempolicy_home_node,
 };
 
 static long number(void)

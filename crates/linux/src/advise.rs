@@ -208,8 +208,12 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if marks == vma.tag.marks {
             return Ok(());
         }
+        self.tag_part(vma, part, Tag { marks, ..vma.tag })
+    }
+    /// Gives a part of a vma another tag.
+    pub(crate) fn tag_part(&mut self, vma: &Vma, part: VaRange, tag: Tag) -> Result<(), Errno> {
         self.cut_leaves(vma, part)?;
-        self.retag(part, vma.flags, Tag { marks, ..vma.tag })?;
+        self.retag(part, vma.flags, tag)?;
         self.join_part(vma, part);
         Ok(())
     }

@@ -11,7 +11,7 @@
 //! Neighbours that are equal in all else are one where they have the same family or none, and
 //! where one has a family that it has not inherited and the other none. What was moved is one only
 //! with what was moved as far. Of those that map a file, those are one whose offsets follow each
-//! other (`view`).
+//! other (`view`). Those with different memory policies (`mbind`) are never one.
 //!
 //! Linux looks for neighbours to join where it changes or makes an area, and there alone. So two
 //! may be equal and two all the same: a child's, whose locks are gone; what a refused call has cut;
@@ -36,7 +36,8 @@ use foliant_units::VaRange;
 fn are_akin(a: &Vma, b: &Vma) -> bool {
     let marks = |vma: &Vma| vma.tag.marks.without(Marks::UNREAD.with(Marks::JOINED));
     let flags = |vma: &Vma| vma.flags.without(Flags::RIGHTS);
-    (marks(a), flags(a), a.tag.moved) == (marks(b), flags(b), b.tag.moved)
+    let of = |vma: &Vma| (marks(vma), flags(vma), vma.tag.bound, vma.tag.moved);
+    of(a) == of(b)
 }
 
 /// What the tags of two vmas that are one have in common, beside their families.

@@ -20,7 +20,8 @@
 //!   equal before the call returns (`join`).
 //! - X3. No argument panics. What the manager refuses for want of memory is ENOMEM.
 //! - X4. Numbers of Linux come from the crate `linux-raw-sys`; none is written here but those of
-//!   System V and of `kpageflags`, which it does not have ([`sysv`], [`kpage`]).
+//!   System V, of `kpageflags` and of memory policies, which it does not have ([`sysv`], [`kpage`],
+//!   [`mempolicy`]).
 //!
 //! **Locking.** A call that changes areas takes `&mut self`, as Linux takes a process's `mmap_lock`
 //! to write. [`Process::fault`] takes `&self`, as faults run beside each other; a first write to an
@@ -67,7 +68,9 @@
 //! | `drop_caches` | nothing: there are no caches |
 //! | `overcommit_memory` | takes 0 alone; what may be promised is in [`Limits`] |
 //! | `compact_unevictable_allowed` | takes 1 alone: what is locked is moved as all else |
-//! | `mbind`, `set_mempolicy`, `get_mempolicy` | ENOSYS, as a kernel for machines of one node |
+//! | `mbind`, `set_mempolicy_home_node` | there is one node; of a file in memory the policy is the vma's, where Linux keeps it with the file for all who map it; ENOMEM where a process's vmas have 63 policies already |
+//! | `set_mempolicy` | the embedder's, whose threads have policies ([`mempolicy`]) |
+//! | `numa_maps` | no `mapmax`, `active`, `swapcache` and `writeback` |
 //! | `membarrier` | the embedder's: it is about CPUs, and no memory changes |
 //! | `shmctl` with `SHM_STAT`, `IPC_INFO`, `SHM_INFO`; `/proc/sysvipc/shm` | the embedder's, who knows owners and times |
 //! | `mmap` of address 0 | EPERM, whoever asks: the manager has a lowest address |
@@ -100,7 +103,9 @@ mod lock;
 mod look;
 mod map;
 mod maps;
+mod mbind;
 pub mod meminfo;
+pub mod mempolicy;
 mod numbers;
 mod pagemap;
 mod pages;
@@ -143,6 +148,7 @@ pub use errno::Errno;
 pub use file::MemoryFile;
 pub use khugepaged::Khugepaged;
 pub use look::MemoryKey;
+pub use mbind::PageStatus;
 pub use pagemap::Frames;
 pub use process::{Layout, Limits, Process};
 pub use scan::Scan;

@@ -1,4 +1,4 @@
-//! `/proc/PID/maps` and `/proc/PID/smaps`: a process's areas, as text.
+//! `/proc/PID/maps`, `/proc/PID/smaps` and `/proc/PID/numa_maps`: a process's areas, as text.
 //!
 //! ```text
 //!   7f3572400000-7f3572402000 rw-p 00000000 00:00 0                          [stack]
@@ -7,6 +7,7 @@
 //!
 //! A file's device is that of the memory that has no mount, as in Linux.
 
+use crate::mempolicy::Mempolicy;
 use crate::pages::POOLED;
 use crate::process::Process;
 use crate::rows;
@@ -23,6 +24,12 @@ use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
 
 /// Where a name begins.
 const NAME_COLUMN: usize = 73;
+
+/// What an area without a file is for.
+enum Purpose {
+    Heap,
+    Stack,
+}
 
 /// Where the vma ends that a row is about; none where there was none.
 type Row = Result<Option<u64>, fmt::Error>;
@@ -85,17 +92,75 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         line.write_char('\n')
     }
     fn name(&self, vma: &Vma) -> Option<&str> {
+        self.file_name(vma).or_else(|| match self.purpose(vma)? {
+            Purpose::Heap => Some("[heap]"),
+            Purpose::Stack => Some("[stack]"),
+        })
+    }
+    /// The name of the file that a vma has, to Linux.
+    fn file_name(&self, vma: &Vma) -> Option<&str> {
+        let view = self.view(vma).map(|view| view.file.name());
+        view.or(vma.is_huge().then_some(POOLED))
+    }
+    fn purpose(&self, vma: &Vma) -> Option<Purpose> {
         let (heap, stack) = (self.layout.heap.get(), self.layout.stack.get());
-        if let Some(view) = self.view(vma) {
-            return Some(view.file.name());
+        if vma.start() < self.heap_end && vma.end() > heap {
+            return Some(Purpose::Heap);
+        }
+        (vma.start() <= stack && vma.end() >= stack).then_some(Purpose::Stack)
+    }
+
+    /// Writes a part of `/proc/PID/numa_maps`, as [`maps_row`](Process::maps_row) does of the
+    /// other. What has no policy is shown with that of the process's first thread.
+    pub fn numa_maps_row(
+        &self,
+        from: u64,
+        of_thread: Option<&Mempolicy>,
+        out: &mut impl Write,
+    ) -> Row {
+        let Some(vma) = self.vma_at_or_after(from) else { return Ok(None) };
+        write!(out, "{:08x} ", vma.start())?;
+        match self.policy(&vma).or(of_thread) {
+            Some(policy) => write!(out, "{policy}")?,
+            None => out.write_str("default")?,
+        }
+        match (self.file_name(&vma), self.purpose(&vma)) {
+            (Some(name), _) => {
+                out.write_str(" file=")?;
+                name.chars().try_for_each(|c| match c {
+                    ' ' | '\t' | '\n' | '=' => write!(out, "\\{:03o}", u32::from(c)),
+                    c => out.write_char(c),
+                })?;
+            }
+            (None, Some(Purpose::Heap)) => out.write_str(" heap")?,
+            (None, Some(Purpose::Stack)) => out.write_str(" stack")?,
+            (None, None) => {}
         }
         if vma.is_huge() {
-            return Some(POOLED);
+            out.write_str(" huge")?;
         }
-        if vma.start() < self.heap_end && vma.end() > heap {
-            return Some("[heap]");
+        let present = self.present(&vma);
+        // Those of a pool count one by one.
+        let unit = vma.page_bytes() >> 10;
+        let [pages, anonymous, dirty] = [
+            present.all,
+            present.all - present.of_file,
+            present.private_dirty + present.shared_dirty,
+        ]
+        .map(|kilobytes| kilobytes / unit);
+        if pages > 0 {
+            let mapped = if pages == anonymous || pages == dirty { 0 } else { pages };
+            for (name, count) in
+                [("anon", anonymous), ("dirty", dirty), ("mapped", mapped), ("N0", pages)]
+            {
+                if count > 0 {
+                    write!(out, " {name}={count}")?;
+                }
+            }
+            write!(out, " kernelpagesize_kB={unit}")?;
         }
-        (vma.start() <= stack && vma.end() >= stack).then_some("[stack]")
+        out.write_char('\n')?;
+        Ok(Some(vma.end()))
     }
 
     /// Writes `/proc/PID/smaps`. A page that is not exclusively the process's counts as shared by

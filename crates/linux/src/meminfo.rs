@@ -1,5 +1,5 @@
 //! `/proc/meminfo`, `/proc/vmstat`, `/proc/buddyinfo` and `/proc/vmallocinfo`: the machine's
-//! memory, as text.
+//! memory, as text. `meminfo` of the node that there is says the same of it.
 //!
 //! Lines of what there is not (a page cache, swap, slabs) say 0, because programs look for them by
 //! name. Linux's lines about the processor's own map of memory are the embedder's. What stands in
@@ -19,6 +19,9 @@ use foliant_units::{FRAME_BYTES, Frame, Order};
 
 /// Kilobytes of a page.
 const PAGE_KB: u64 = FRAME_BYTES >> 10;
+
+/// What each line of a node begins with.
+const NODE: &str = "Node 0 ";
 
 /// What files in memory and processes have, added up: each file and each process once.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -121,6 +124,62 @@ pub fn meminfo<M: Machine, P: Paging>(
         rows::kilobytes(out, name, kilobytes)?;
     }
     pools(mm, out)
+}
+
+/// Writes `meminfo` of the node.
+pub fn node_meminfo<M: Machine, P: Paging>(
+    mm: &Manager<'_, M, P>,
+    listed: &Listed,
+    out: &mut impl Write,
+) -> fmt::Result {
+    let memory = mm.memory();
+    let large = |folios: u64| folios * Order::SIZE_2M.pages().get();
+    let (total, free) = (memory.managed.get(), memory.free.get());
+    let anonymous = memory.anonymous.get();
+    for (name, pages) in [
+        ("MemTotal:", total),
+        ("MemFree:", free),
+        ("MemUsed:", total.saturating_sub(free)),
+        ("SwapCached:", 0),
+        ("Active:", anonymous),
+        ("Inactive:", 0),
+        ("Active(anon):", anonymous),
+        ("Inactive(anon):", 0),
+        ("Active(file):", 0),
+        ("Inactive(file):", 0),
+        ("Unevictable:", listed.locked),
+        ("Mlocked:", listed.locked),
+        ("Dirty:", 0),
+        ("Writeback:", 0),
+        ("FilePages:", listed.shared),
+        ("Mapped:", listed.mapped),
+        ("AnonPages:", listed.own(mm)),
+        ("Shmem:", listed.shared),
+        ("KernelStack:", 0),
+        ("PageTables:", tables(mm)),
+        ("KReclaimable:", 0),
+        ("Slab:", 0),
+        ("SReclaimable:", 0),
+        ("SUnreclaim:", 0),
+        ("AnonHugePages:", large(listed.own_large(mm))),
+        ("ShmemHugePages:", large(listed.large())),
+        ("ShmemPmdMapped:", large(listed.large())),
+        ("FileHugePages:", 0),
+        ("FilePmdMapped:", 0),
+    ] {
+        out.write_str(NODE)?;
+        rows::kilobytes(out, name, pages * PAGE_KB)?;
+    }
+    let counters = mm.pool(Order::SIZE_2M).ok();
+    let count = |of: fn(&foliant::pool::PoolCounters) -> u64| counters.as_ref().map_or(0, of);
+    for (name, count) in [
+        ("HugePages_Total:", count(|pool| pool.nr_hugepages)),
+        ("HugePages_Free:", count(|pool| pool.free_hugepages)),
+        ("HugePages_Surp:", count(|pool| pool.surplus_hugepages)),
+    ] {
+        writeln!(out, "{NODE}{name:16} {count:5}")?;
+    }
+    Ok(())
 }
 
 fn pools<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, out: &mut impl Write) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 use crate::errno::Errno;
 use crate::family::Families;
+use crate::mempolicy::Policies;
 use crate::pages::{PAGE, range};
 use crate::size::Size;
 use crate::switches::Switches;
@@ -70,6 +71,8 @@ pub struct Process<'a, 'm, M: Machine, P: Paging> {
     pub(crate) future: Marks,
     pub(crate) switches: Switches,
     pub(crate) families: Families,
+    /// The memory policies of its ranges (mbind::B1).
+    pub(crate) policies: Policies,
     pub(crate) size: Size,
     pub(crate) views: Views<'a, 'm, M, P>,
     /// The descriptor that vmas are armed by (userfault::D1).
@@ -100,6 +103,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             future: Marks::NONE,
             switches: Switches::NONE,
             families: Families::default(),
+            policies: Policies::new(),
             size: Size::default(),
             views: Views::new(),
             handler: None,
@@ -138,6 +142,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             heap_end: self.heap_end,
             switches: self.switches.inherited(),
             families: self.families.clone(),
+            policies: self.policies.clone(),
             size: Size::of(self.size.pages(), 0),
             views: self.views.clone(),
             ..Self::of(self.mm, space, self.layout, self.limits)

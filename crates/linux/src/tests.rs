@@ -18,6 +18,7 @@ use linux_raw_sys::general::*;
 mod bytes;
 mod fcntl;
 mod files;
+mod mbind;
 mod pooled;
 mod prctl;
 mod scan;

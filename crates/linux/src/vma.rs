@@ -1,12 +1,12 @@
 //! A vma: an area as Linux has it.
 //!
 //! ```text
-//!   tag   marks (16) │ colour (2) │ family (23) │ displacement, or view of a file, as a number (23)
+//!   tag   marks (16) │ colour (2) │ policy (6) │ family (20) │ displacement, or view of a file (20)
 //! ```
 //!
-//! The marks are what Linux keeps in an area's flags and the manager has no word for. The family
-//! and the last number decide which neighbours are one, and the colour tells neighbours apart that
-//! are equal in all else and two to Linux all the same (`join`).
+//! The marks are what Linux keeps in an area's flags and the manager has no word for. The last
+//! three are numbers of what the process knows, and decide which neighbours are one. The colour
+//! tells neighbours apart that are equal in all else and two to Linux all the same (`join`).
 
 use foliant::space::{Area, Flags};
 use foliant_units::VaRange;
@@ -87,6 +87,16 @@ pub(crate) struct Family(pub(crate) u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Moved(pub(crate) u32);
 
+/// The number of a vma's memory policy (`mbind`); 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Bound(pub(crate) u8);
+
+impl Bound {
+    const BITS: u32 = 6;
+    /// The largest.
+    pub(crate) const MAX: u8 = (1 << Bound::BITS) - 1;
+}
+
 /// What tells a vma from a neighbour that is equal in all else.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Colour(u8);
@@ -106,14 +116,16 @@ pub struct Tag {
     /// What Linux knows beside.
     pub marks: Marks,
     pub(crate) colour: Colour,
+    pub(crate) bound: Bound,
     pub(crate) family: Family,
     pub(crate) moved: Moved,
 }
 
 impl Tag {
-    const BITS: u32 = 23;
-    /// The first bit of the first of them.
-    const FIRST: u32 = Marks::BITS + Colour::BITS;
+    const BITS: u32 = 20;
+    const BOUND: u32 = Marks::BITS + Colour::BITS;
+    /// The first bit of the first of those of families and displacements.
+    const FIRST: u32 = Tag::BOUND + Bound::BITS;
     /// The largest number that a family or a displacement can have.
     pub(crate) const NUMBER_MAX: u32 = (1 << Tag::BITS) - 1;
 
@@ -121,7 +133,9 @@ impl Tag {
     pub const fn word(self) -> u64 {
         let (family, moved) = (self.family.0 as u64, self.moved.0 as u64);
         let colour = (self.colour.0 as u64) << Marks::BITS;
-        self.marks.0 as u64 | colour | family << Tag::FIRST | moved << (Tag::FIRST + Tag::BITS)
+        let bound = (self.bound.0 as u64) << Tag::BOUND;
+        let numbers = bound | family << Tag::FIRST | moved << (Tag::FIRST + Tag::BITS);
+        self.marks.0 as u64 | colour | numbers
     }
     /// From the manager.
     pub fn from_word(word: u64) -> Tag {
@@ -129,6 +143,7 @@ impl Tag {
         Tag {
             marks: Marks(word as u32 & ((1 << Marks::BITS) - 1)),
             colour: Colour((word >> Marks::BITS) as u8 & 3),
+            bound: Bound((word >> Tag::BOUND) as u8 & Bound::MAX),
             family: Family(number(word >> Tag::FIRST)),
             moved: Moved(number(word >> (Tag::FIRST + Tag::BITS))),
         }
@@ -232,8 +247,9 @@ mod tests {
             [(0, 0, 0), ((1 << Marks::BITS) - 1, 1, Tag::NUMBER_MAX), (1 << 11, Tag::NUMBER_MAX, 7)]
         {
             let colour = Colour(marks as u8 & 3);
-            let tag =
-                Tag { marks: Marks(marks), colour, family: Family(family), moved: Moved(moved) };
+            let bound = Bound(moved as u8 & Bound::MAX);
+            let (marks, family, moved) = (Marks(marks), Family(family), Moved(moved));
+            let tag = Tag { marks, colour, bound, family, moved };
             assert_eq!(Tag::from_word(tag.word()), tag);
         }
     }

@@ -1,8 +1,8 @@
-//! `/proc/zoneinfo` and `/proc/pagetypeinfo`: all memory as one zone of one node, as in
-//! `buddyinfo`.
+//! `/proc/zoneinfo`, `/proc/pagetypeinfo`, and `vmstat` and `numastat` of the node: all memory as
+//! one zone of one node, as in `buddyinfo`.
 //!
-//! There are no watermarks, no lists of pages by age and none per CPU: their lines say 0. What
-//! Linux has for several nodes alone is left out.
+//! There are no watermarks, no lists of pages by age and none per CPU, and nobody counts what is
+//! allocated: their lines say 0. What Linux has for several nodes alone is left out of `zoneinfo`.
 //!
 //! **Not here**: memory of other nodes apart.
 
@@ -84,15 +84,21 @@ const OF_ZONE: [&str; 11] = [
     "nr_free_cma",
 ];
 
-/// Writes `/proc/zoneinfo`.
-pub fn zoneinfo<M: Machine, P: Paging>(
-    mm: &Manager<'_, M, P>,
-    listed: &Listed,
-    out: &mut impl Write,
-) -> fmt::Result {
+/// Where memory was taken from, with the names of `numastat` where it has others.
+const TAKEN: [(&str, &str); 6] = [
+    ("numa_hit", "numa_hit"),
+    ("numa_miss", "numa_miss"),
+    ("numa_foreign", "numa_foreign"),
+    ("numa_interleave", "interleave_hit"),
+    ("numa_local", "local_node"),
+    ("numa_other", "other_node"),
+];
+
+/// What a line says.
+fn count<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, listed: &Listed, name: &str) -> u64 {
     let (memory, free) = (mm.memory(), mm.free_blocks());
     let anonymous = memory.anonymous.get();
-    let count = |name: &str| match name {
+    match name {
         "nr_active_anon" | "nr_zone_active_anon" => anonymous,
         "nr_unevictable" | "nr_zone_unevictable" | "nr_mlock" => listed.locked,
         "nr_anon_pages" => listed.own(mm),
@@ -105,7 +111,32 @@ pub fn zoneinfo<M: Machine, P: Paging>(
         "nr_free_pages" => memory.free.get(),
         "nr_free_pages_blocks" => free.within(BLOCK) * BLOCK.pages().get(),
         _ => 0,
-    };
+    }
+}
+
+/// Writes `vmstat` of the node.
+pub fn node_vmstat<M: Machine, P: Paging>(
+    mm: &Manager<'_, M, P>,
+    listed: &Listed,
+    out: &mut impl Write,
+) -> fmt::Result {
+    let taken = TAKEN.iter().map(|(name, _)| name);
+    let mut all = OF_ZONE.iter().chain(taken).chain(&OF_NODE);
+    all.try_for_each(|name| writeln!(out, "{name} {}", count(mm, listed, name)))
+}
+/// Writes `numastat` of the node.
+pub fn numastat(out: &mut impl Write) -> fmt::Result {
+    TAKEN.iter().try_for_each(|(_, name)| writeln!(out, "{name} 0"))
+}
+
+/// Writes `/proc/zoneinfo`.
+pub fn zoneinfo<M: Machine, P: Paging>(
+    mm: &Manager<'_, M, P>,
+    listed: &Listed,
+    out: &mut impl Write,
+) -> fmt::Result {
+    let memory = mm.memory();
+    let count = |name: &str| count(mm, listed, name);
     write!(out, "Node 0, zone   Normal\n  per-node stats")?;
     for name in OF_NODE {
         write!(out, "\n      {name:12} {}", count(name))?;

@@ -27,6 +27,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use foliant::fault::Access;
+use foliant_linux::mempolicy::Mempolicy;
 use foliant_linux::{Errno, Fault};
 use foliant_units::Va;
 use spin::Mutex;
@@ -94,6 +95,8 @@ pub(super) struct Thread {
     pub(super) notes: Cell<u64>,
     /// The list of locks that it holds.
     pub(super) robust: Cell<u64>,
+    /// Which node its memory comes from.
+    pub(super) policy: Mutex<Option<Mempolicy>>,
     /// Where it is told which CPU it runs on.
     pub(super) sequence: Sequence,
     /// The program that it begins with: path, arguments, environment.
@@ -128,6 +131,7 @@ impl Thread {
             clears: Cell::new(0),
             notes: Cell::new(0),
             robust: Cell::new(0),
+            policy: Mutex::new(None),
             sequence: Sequence::new(),
             first: Mutex::new(None),
             cut: Cell::new(None),
@@ -139,7 +143,7 @@ impl Thread {
         thread.process.threads.lock().push(thread.clone());
         Ok(thread)
     }
-    /// Gives a thread that has not begun the registers of this one.
+    /// Gives a thread that has not begun the registers of this one, and what it wishes.
     pub(super) fn copy_to(&self, other: &Thread) {
         let registers = self.registers();
         other.set_registers(|all| *all = registers);
@@ -148,6 +152,7 @@ impl Thread {
         unsafe { *other.kept.uppers.get() = cpu::uppers() };
         other.bases.set(self.bases.get());
         other.scheduled.wishes.take_from(&self.scheduled.wishes);
+        *other.policy.lock() = *self.policy.lock();
     }
 
     /// Its registers.
@@ -302,6 +307,9 @@ impl Member for Thread {
         let user = clock::nanos(self.kept.user.load(Ordering::Relaxed)).min(time);
         let faults = self.faults.load(Ordering::Relaxed);
         Usage { user, system: time - user, faults, waits, turns: cut, ..Usage::default() }
+    }
+    fn policy(&self) -> Option<Mempolicy> {
+        *self.policy.lock()
     }
     fn end(&self) {
         self.ends.store(true, Ordering::Release);

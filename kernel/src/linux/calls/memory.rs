@@ -156,7 +156,3 @@ pub(super) fn userfaultfd(thread: &Arc<Thread>, [flags, ..]: Six) -> Answer {
     let descriptor = userfault::open(thread, flags)?;
     thread.process.descriptors.lock().add(0, descriptor)
 }
-/// There is one node: nobody chooses, and Linux answers so where it is built for that.
-pub(super) fn without_nodes(_: &Arc<Thread>, _: Six) -> Answer {
-    Err(Errno::NOSYS)
-}

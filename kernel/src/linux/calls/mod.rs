@@ -22,6 +22,7 @@ mod mounts;
 mod numbers;
 mod options;
 mod paths;
+mod policies;
 mod poll;
 mod process;
 mod remote;
@@ -74,12 +75,13 @@ fn find(number: u32) -> Option<Call> {
         __NR_munmap => memory::munmap,
         __NR_remap_file_pages => memory::remap_file_pages,
         __NR_userfaultfd => memory::userfaultfd,
-        __NR_get_mempolicy
-        | __NR_mbind
-        | __NR_migrate_pages
-        | __NR_move_pages
-        | __NR_set_mempolicy
-        | __NR_set_mempolicy_home_node => memory::without_nodes,
+
+        __NR_get_mempolicy => policies::get_mempolicy,
+        __NR_mbind => policies::mbind,
+        __NR_migrate_pages => policies::migrate_pages,
+        __NR_move_pages => policies::move_pages,
+        __NR_set_mempolicy => policies::set_mempolicy,
+        __NR_set_mempolicy_home_node => policies::set_mempolicy_home_node,
 
         __NR_shmat => shared::shmat,
         __NR_shmctl => shared::shmctl,

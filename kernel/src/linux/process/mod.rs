@@ -38,6 +38,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use foliant::space::SpaceId;
 use foliant_files::{Last, NodeId};
 use foliant_linux::Errno;
+use foliant_linux::mempolicy::Mempolicy;
 use linux_raw_sys::errno::{ENOENT, ENOTDIR};
 use linux_raw_sys::general::SIGKILL;
 use spin::{Mutex, Once, RwLock};
@@ -124,6 +125,8 @@ pub(super) trait Member: Runs {
     fn signals(&self) -> &Pending;
     /// What it used.
     fn usage(&self) -> Usage;
+    /// Its memory policy.
+    fn policy(&self) -> Option<Mempolicy>;
     /// Makes it go on no more.
     fn end(&self);
     /// Itself, for timers.

@@ -4,7 +4,7 @@ use super::super::content::{Content, Piece, Text};
 use super::super::process;
 use super::super::segments;
 use super::super::{clock, mounts, world};
-use super::{READ, RELEASE, TICK, put, written};
+use super::{READ, RELEASE, TICK, list, mask, put, written};
 use crate::interrupts::{self, Kind};
 use crate::memory::manager;
 use crate::{smp, symbols};
@@ -19,21 +19,28 @@ use foliant_linux::{Errno, zones};
 use foliant_units::Cpu;
 use linux_raw_sys::errno::EACCES;
 
+/// How far a node is from itself.
+const DISTANCE: usize = 10;
+
 /// What a text about the machine shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum About {
     Buddyinfo,
     Cmdline,
-    /// The number of a CPU.
-    Cpu(usize),
     Cpuinfo,
+    /// CPUs, a bit each.
+    Cpumap,
     Filesystems,
     Interrupts,
     Loadavg,
     Meminfo,
     Mounts,
-    /// What is switched on.
-    One,
+    /// Of the node that there is.
+    NodeMeminfo,
+    NodeVmstat,
+    /// A number that never changes.
+    Number(usize),
+    Numastat,
     Online,
     Pagetypeinfo,
     Segments,
@@ -46,7 +53,7 @@ enum About {
 }
 
 impl About {
-    const ALL: [(&'static str, About); 19] = [
+    const ALL: [(&'static str, About); 30] = [
         ("proc/buddyinfo", About::Buddyinfo),
         ("proc/cmdline", About::Cmdline),
         ("proc/cpuinfo", About::Cpuinfo),
@@ -66,6 +73,17 @@ impl About {
         ("sys/devices/system/cpu/online", About::Online),
         ("sys/devices/system/cpu/possible", About::Online),
         ("sys/devices/system/cpu/present", About::Online),
+        ("sys/devices/system/node/has_cpu", About::Number(0)),
+        ("sys/devices/system/node/has_memory", About::Number(0)),
+        ("sys/devices/system/node/has_normal_memory", About::Number(0)),
+        ("sys/devices/system/node/node0/cpulist", About::Online),
+        ("sys/devices/system/node/node0/cpumap", About::Cpumap),
+        ("sys/devices/system/node/node0/distance", About::Number(DISTANCE)),
+        ("sys/devices/system/node/node0/meminfo", About::NodeMeminfo),
+        ("sys/devices/system/node/node0/numastat", About::Numastat),
+        ("sys/devices/system/node/node0/vmstat", About::NodeVmstat),
+        ("sys/devices/system/node/online", About::Number(0)),
+        ("sys/devices/system/node/possible", About::Number(0)),
     ];
 }
 
@@ -73,9 +91,9 @@ pub(super) fn make_all() -> Result<(), Refused> {
     About::ALL.into_iter().try_for_each(|(path, about)| put(path, READ, about))?;
     (0..smp::online()).try_for_each(|cpu| {
         let folder = format!("sys/devices/system/cpu/cpu{cpu}");
-        put(&format!("{folder}/online"), READ, About::One)?;
-        put(&format!("{folder}/topology/core_id"), READ, About::Cpu(cpu))?;
-        put(&format!("{folder}/topology/physical_package_id"), READ, About::Cpu(0))
+        put(&format!("{folder}/online"), READ, About::Number(1))?;
+        put(&format!("{folder}/topology/core_id"), READ, About::Number(cpu))?;
+        put(&format!("{folder}/topology/physical_package_id"), READ, About::Number(0))
     })
 }
 
@@ -101,11 +119,10 @@ impl About {
         written(|out| match self {
             About::Buddyinfo => meminfo::buddyinfo(mm, out),
             About::Cmdline => out.write_str("foliant\n"),
-            About::Cpu(number) => writeln!(out, "{number}"),
-            About::One => out.write_str("1\n"),
             About::Cpuinfo => (0..smp::online()).try_for_each(|cpu| {
                 writeln!(out, "processor\t: {cpu}\nvendor_id\t: Foliant\nmodel name\t: x86-64\n")
             }),
+            About::Cpumap => writeln!(out, "{}", mask(|_| true)),
             About::Filesystems => {
                 mounts::KINDS.iter().try_for_each(|(name, _)| writeln!(out, "nodev\t{name}"))
             }
@@ -115,10 +132,11 @@ impl About {
             }
             About::Meminfo => meminfo::meminfo(mm, &listed(), out),
             About::Mounts => mounts::show(out),
-            About::Online => match smp::online() {
-                1 => out.write_str("0\n"),
-                count => writeln!(out, "0-{}", count - 1),
-            },
+            About::NodeMeminfo => meminfo::node_meminfo(mm, &listed(), out),
+            About::NodeVmstat => zones::node_vmstat(mm, &listed(), out),
+            About::Number(number) => writeln!(out, "{number}"),
+            About::Numastat => zones::numastat(out),
+            About::Online => writeln!(out, "{}", list(|_| true)),
             About::Pagetypeinfo => zones::pagetypeinfo(mm, out),
             About::Segments => segments::show(out),
             About::Stat => {

@@ -17,6 +17,8 @@ mod settings;
 
 use super::content::{Content, Text};
 use super::names::make;
+use crate::smp;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -52,6 +54,33 @@ pub(super) fn make_all() -> Result<(), Refused> {
 fn put(path: &str, mode: u32, text: impl Text + 'static) -> Result<(), Refused> {
     let content = Content::Text(Arc::new(text));
     make(path.as_bytes(), S_IFREG | mode, Body::Leaf(content)).map(drop)
+}
+/// Which of the CPUs that run, as Linux writes it by bits: as many digits as all of them take.
+fn mask(has: impl Fn(usize) -> bool) -> String {
+    let count = smp::online();
+    let word = |first: usize| {
+        let bits = (count - first).min(32);
+        let word = (0..bits).fold(0u32, |all, nth| all | u32::from(has(first + nth)) << nth);
+        format!("{word:0digits$x}", digits = bits.div_ceil(4))
+    };
+    let words: Vec<String> = (0..count).step_by(32).rev().map(word).collect();
+    words.join(",")
+}
+/// The same by numbers: `0-2,5`.
+fn list(has: impl Fn(usize) -> bool) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for cpu in (0..smp::online()).filter(|cpu| has(*cpu)) {
+        match runs.last_mut().filter(|(_, last)| last + 1 == cpu) {
+            Some((_, last)) => *last = cpu,
+            None => runs.push((cpu, cpu)),
+        }
+    }
+    let run = |(first, last): (usize, usize)| match first == last {
+        true => format!("{first}"),
+        false => format!("{first}-{last}"),
+    };
+    let runs: Vec<String> = runs.into_iter().map(run).collect();
+    runs.join(",")
 }
 /// The text that `write` makes.
 fn written(write: impl FnOnce(&mut String) -> fmt::Result) -> Result<Vec<u8>, Errno> {

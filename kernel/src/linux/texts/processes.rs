@@ -16,7 +16,7 @@ use super::super::pieces::PIECE;
 use super::super::process::{Held, Member, Process};
 use super::super::{limits, mounts, remote, terminal, user, world};
 use super::memory::{WORD, words};
-use super::{BOTH, READ, TICK, WRITTEN, taken, written};
+use super::{BOTH, READ, TICK, WRITTEN, list, mask, taken, written};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
@@ -25,6 +25,7 @@ use core::fmt::{self, Write};
 use core::mem;
 use core::sync::atomic::Ordering;
 use foliant_files::{Body, Files, NodeId, Refused};
+use foliant_linux::mempolicy::Nodes;
 use foliant_linux::{Errno, Frames};
 use linux_raw_sys::errno::{EACCES, EINVAL, ESRCH};
 use linux_raw_sys::general::{S_IFREG, page_region, pm_scan_arg};
@@ -41,6 +42,7 @@ enum Own {
     Maps,
     Mountinfo,
     Mounts,
+    NumaMaps,
     OomScoreAdj,
     Personality,
     Smaps,
@@ -51,7 +53,7 @@ enum Own {
 }
 
 impl Own {
-    const ALL: [(&'static str, u32, Own); 16] = [
+    const ALL: [(&'static str, u32, Own); 17] = [
         ("auxv", READ, Own::Auxv),
         ("clear_refs", WRITTEN, Own::ClearRefs),
         ("cmdline", READ, Own::Cmdline),
@@ -61,6 +63,7 @@ impl Own {
         ("maps", READ, Own::Maps),
         ("mountinfo", READ, Own::Mountinfo),
         ("mounts", READ, Own::Mounts),
+        ("numa_maps", READ, Own::NumaMaps),
         ("oom_score_adj", BOTH, Own::OomScoreAdj),
         ("personality", READ, Own::Personality),
         ("smaps", READ, Own::Smaps),
@@ -289,6 +292,12 @@ impl Text for About {
             }
             Own::Mountinfo => written(mounts::show_more),
             Own::Mounts => written(mounts::show),
+            Own::NumaMaps => {
+                let policy = self.threads(&process).first().and_then(|thread| thread.policy());
+                return self.rows(key, |memory, from, out| {
+                    memory.numa_maps_row(from, policy.as_ref(), out)
+                });
+            }
             Own::OomScoreAdj => {
                 written(|out| writeln!(out, "{}", process.badness.load(Ordering::Relaxed)))
             }
@@ -335,13 +344,15 @@ impl Text for About {
     }
 }
 
-/// Writes what is about the first area that ends behind an address, and says where it ends.
-type Row = fn(&super::super::Memory, u64, &mut String) -> Result<Option<u64>, fmt::Error>;
-
 impl About {
     /// As many rows from an address on as Linux shows at once: those that a page holds, or one. The
-    /// key of the next piece is an address, so rows are as memory is when they are read.
-    fn rows(&self, from: u64, row: Row) -> Result<(Vec<u8>, Option<u64>), Errno> {
+    /// key of the next piece is an address, so rows are as memory is when they are read. `row`
+    /// writes what is about the first area that ends behind an address, and says where it ends.
+    fn rows(
+        &self,
+        from: u64,
+        row: impl Fn(&super::super::Memory, u64, &mut String) -> Result<Option<u64>, fmt::Error>,
+    ) -> Result<(Vec<u8>, Option<u64>), Errno> {
         memory(&self.process)?.with(|memory| {
             let (mut text, mut key, mut longest) = (String::new(), Some(from), 0);
             while let Some(from) = key.filter(|_| text.len() + longest <= PIECE) {
@@ -432,7 +443,11 @@ impl About {
                     let has = if matches!(name, "CapInh" | "CapAmb") { 0 } else { all };
                     writeln!(out, "{name}:\t{has:016x}")?;
                 }
-                writeln!(out, "NoNewPrivs:\t0\nSeccomp:\t0\nCpus_allowed:\t{allowed:x}")?;
+                writeln!(out, "NoNewPrivs:\t0\nSeccomp:\t0")?;
+                let is_allowed = |cpu: usize| allowed.checked_shr(cpu as u32).unwrap_or(0) & 1 != 0;
+                writeln!(out, "Cpus_allowed:\t{}", mask(is_allowed))?;
+                writeln!(out, "Cpus_allowed_list:\t{}", list(is_allowed))?;
+                writeln!(out, "Mems_allowed:\t{}\nMems_allowed_list:\t0", Nodes::ALL)?;
                 let usage = if self.is_thread { thread.usage() } else { process.usage() };
                 writeln!(out, "voluntary_ctxt_switches:\t{}", usage.waits)?;
                 writeln!(out, "nonvoluntary_ctxt_switches:\t{}", usage.turns)?;
