@@ -2,7 +2,8 @@
 //!
 //! A kernel that runs programs written for Linux hands their calls on, and gets back what Linux
 //! would have answered: a number, or an errno. An access that the processor refuses becomes a page
-//! that is there, or a signal. What Linux shows of memory in text files is made here too.
+//! that is there, or a signal. What Linux shows of memory in text files is made here too, and
+//! [`credentials`] say what a task may do by its user and groups.
 //!
 //! ```text
 //!   program ──call──▶ embedder: registers ──▶ Process::mmap(addr, len, …) ──▶ Manager::map, protect, …
@@ -91,6 +92,7 @@ mod advise;
 mod bytes;
 mod changes;
 pub mod controls;
+pub mod credentials;
 mod errno;
 mod family;
 mod fcntl;
