@@ -1,6 +1,7 @@
 //! Names that come and go.
 
 use crate::PATH_MAX;
+use crate::caller::Owner;
 use crate::facts::{Facts, Time};
 use crate::files::Files;
 use crate::folder::Folder;
@@ -25,15 +26,17 @@ impl<C> Files<C> {
     /// Of `mode`, a folder takes the permission bits and the sticky bit, and a symbolic link
     /// nothing: it may be read by everybody, as in Linux. A leaf takes all, with its kind
     /// (`S_IFMT`); without one it is a regular file. The kind of a symbolic link is right for a
-    /// leaf that is asked for its text ([`Files::walk`]). A new node belongs to root, and in a
-    /// folder with `S_ISGID` to the group of that, which a new folder hands on.
+    /// leaf that is asked for its text ([`Files::walk`]). A new node belongs to whoever
+    /// found the place, and in a folder with `S_ISGID` to the group of that, which a new folder
+    /// hands on.
     ///
     /// # Errors
     ///
     /// [`Refused::Exists`], also of a place that ends in `.`, `..` or nothing;
     /// [`Refused::NotFound`] for a slash behind what is no folder, for a removed folder, and for a
     /// link without a text; [`Refused::NameTooLong`], also for a link's text;
-    /// [`Refused::TooManyLinks`]; [`Refused::Invalid`] for a leaf with the kind of a folder.
+    /// [`Refused::TooManyLinks`]; [`Refused::Denied`]; [`Refused::Invalid`] for a leaf with the kind
+    /// of a folder.
     pub fn make(
         &mut self,
         place: &Place,
@@ -62,7 +65,7 @@ impl<C> Files<C> {
             Body::Link(text) => (Kind::Link(text.into_boxed_slice()), S_IFLNK | RIGHTS),
             Body::Leaf(content) => (Kind::Leaf(content), leaf_mode(mode)),
         };
-        let mut facts = Facts::new(mode, if is_folder { 2 } else { 1 }, now);
+        let mut facts = Facts::new(mode, if is_folder { 2 } else { 1 }, place.rights.owner, now);
         if above.mode & S_ISGID != 0 {
             facts.gid = above.gid;
         }
@@ -90,10 +93,10 @@ impl<C> Files<C> {
     /// later ([`Files::link`]); where Linux refuses that, with `O_EXCL` or since a memfd is on
     /// another mount, the caller does. It is there until the last one that holds it lets go
     /// ([`Files::hold`], [`Files::let_go`]); at first nobody holds it.
-    pub fn make_unnamed(&mut self, mode: u32, content: C, now: Time) -> NodeId {
+    pub fn make_unnamed(&mut self, mode: u32, owner: Owner, content: C, now: Time) -> NodeId {
         // The kind of a folder has no meaning here.
         let mode = if mode & S_IFMT == S_IFDIR { mode & !S_IFMT } else { mode };
-        let facts = Facts::new(leaf_mode(mode), 0, now);
+        let facts = Facts::new(leaf_mode(mode), 0, owner, now);
         let mut node = Node::new(facts, Kind::Leaf(content));
         node.unnamed = Unnamed::MayBeNamed;
         self.insert(node)
@@ -105,7 +108,7 @@ impl<C> Files<C> {
     ///
     /// [`Refused::NotPermitted`] for a folder; [`Refused::NotFound`] for a node that is gone or
     /// whose last name went, for a slash at the end, and for a removed folder; [`Refused::Exists`],
-    /// [`Refused::NameTooLong`], [`Refused::TooManyLinks`].
+    /// [`Refused::NameTooLong`], [`Refused::TooManyLinks`], [`Refused::Denied`].
     pub fn link(&mut self, node: NodeId, place: &Place, now: Time) -> Result<(), Refused> {
         let Node { facts, .. } = self.node(node).ok_or(Refused::NotFound)?;
         let links = facts.links.checked_add(1);
@@ -129,16 +132,19 @@ impl<C> Files<C> {
     ///
     /// # Errors
     ///
-    /// [`Refused::IsFolder`] for a folder, `.` and `..`; [`Refused::NotFound`]; and
-    /// [`Refused::NotFolder`] for a slash behind what is no folder.
+    /// [`Refused::IsFolder`] for a folder, `.` and `..`; [`Refused::NotFound`];
+    /// [`Refused::NotFolder`] for a slash behind what is no folder; [`Refused::Denied`] and
+    /// [`Refused::NotOwner`].
     pub fn unlink(&mut self, place: &Place, now: Time) -> Result<Option<C>, Refused> {
         let Final::Name(name) = &place.last else { return Err(Refused::IsFolder) };
         let node = self.look(place.folder, name)?.ok_or(Refused::NotFound)?;
-        if self.is_folder(node) {
-            return Err(Refused::IsFolder);
-        }
+        let is_folder = self.is_folder(node);
         if place.slash == Slash::Yes {
-            return Err(Refused::NotFolder);
+            return Err(if is_folder { Refused::IsFolder } else { Refused::NotFolder });
+        }
+        self.may_take(place, node)?;
+        if is_folder {
+            return Err(Refused::IsFolder);
         }
         self.unseat(place.folder, name, node, now);
         Ok(self.settle(node))
@@ -150,7 +156,8 @@ impl<C> Files<C> {
     /// # Errors
     ///
     /// [`Refused::NotFound`], [`Refused::NotFolder`], [`Refused::NotEmpty`], which is also the
-    /// answer for `..`; [`Refused::Invalid`] for `.`, and [`Refused::Busy`] for the root.
+    /// answer for `..`; [`Refused::Invalid`] for `.`, and [`Refused::Busy`] for the root;
+    /// [`Refused::Denied`] and [`Refused::NotOwner`].
     pub fn remove_folder(&mut self, place: &Place, now: Time) -> Result<(), Refused> {
         let name = match &place.last {
             Final::Name(name) => name,
@@ -159,6 +166,7 @@ impl<C> Files<C> {
             Final::Root => return Err(Refused::Busy),
         };
         let node = self.look(place.folder, name)?.ok_or(Refused::NotFound)?;
+        self.may_take(place, node)?;
         if !self.is_folder(node) {
             return Err(Refused::NotFolder);
         }
@@ -179,7 +187,19 @@ impl<C> Files<C> {
         if place.slash == Slash::Yes && slash == Slash::No {
             return Err(Refused::NotFound);
         }
+        place.may_change()?;
         Ok(name)
+    }
+    /// Whether a name of a place may be taken from a node, or be given to another one.
+    pub(crate) fn may_take(&self, place: &Place, node: NodeId) -> Result<(), Refused> {
+        place.may_change()?;
+        let own = place.rights.owner.uid;
+        let is_own = |id| self.facts(id).is_none_or(|facts| facts.uid == own);
+        let is_sticky = self.facts(place.folder).is_some_and(|facts| facts.mode & S_ISVTX != 0);
+        match is_sticky && own != Owner::ROOT.uid && !is_own(node) && !is_own(place.folder) {
+            true => Err(Refused::NotOwner),
+            false => Ok(()),
+        }
     }
 
     /// Whether one more folder in a folder can be counted (N4).

@@ -1,5 +1,7 @@
 //! What is known of a node besides its names and its content.
 
+use crate::caller::Owner;
+
 /// A time, since the epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Time {
@@ -29,9 +31,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// A new node of root's, with all times now.
-    pub(crate) fn new(mode: u32, links: u32, now: Time) -> Facts {
-        Facts { mode, uid: 0, gid: 0, links, accessed: now, modified: now, changed: now }
+    /// A new node, with all times now.
+    pub(crate) fn new(mode: u32, links: u32, owner: Owner, now: Time) -> Facts {
+        let Owner { uid, gid } = owner;
+        Facts { mode, uid, gid, links, accessed: now, modified: now, changed: now }
     }
 
     /// Notes that a folder's names changed.

@@ -1,5 +1,6 @@
 //! The slab that keeps the nodes.
 
+use crate::caller::Owner;
 use crate::facts::{Facts, Time};
 use crate::folder::Folder;
 use crate::id::NodeId;
@@ -23,10 +24,13 @@ pub struct Files<C> {
 }
 
 impl<C> Files<C> {
-    /// An empty root folder of mode 0755.
+    /// An empty root folder of mode 0755, which is root's.
     pub fn new(now: Time) -> Files<C> {
         let root = NodeId { slot: 0, generation: 0 };
-        let node = Node::new(Facts::new(S_IFDIR | 0o755, 2, now), Kind::Folder(Folder::new(root)));
+        let node = Node::new(
+            Facts::new(S_IFDIR | 0o755, 2, Owner::ROOT, now),
+            Kind::Folder(Folder::new(root)),
+        );
         let slots = Vec::from([Slot { generation: 0, node: Some(node) }]);
         Files { slots, free: Vec::new(), root }
     }

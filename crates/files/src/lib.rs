@@ -37,13 +37,18 @@
 //!   told to fill it.
 //! - N8. No node is held to be run and to be written at once: whoever would be the second is
 //!   refused. Those that hold it otherwise are not asked.
+//! - N9. Who walks says what the permissions of a node let it do ([`Caller`]): it is asked for each
+//!   folder in which a name is looked up, and a [`Place`] has what it may change there. No name
+//!   comes, goes or moves without.
 //!
 //! **Locking.** One lock around [`Files`] is all that is needed. Walks, facts and entries only read
 //! and may run beside each other. A [`Place`] that was found under the lock says what was there
-//! then; whatever is done with it looks again, so that a stale one is refused and does no harm.
+//! then; whatever is done with it looks again, so that a stale one is refused and does no harm. What
+//! who found it may change there is as it was then, too.
 //!
-//! **Not here**: contents and their sizes; permissions (whoever asks is root) and the mask of new
-//! files; descriptors; other mounts (`EXDEV`); whiteouts; memory that runs out.
+//! **Not here**: contents and their sizes; what the permissions of a leaf let anybody do with it,
+//! who may change facts, and the mask of new files; descriptors; other mounts (`EXDEV`); whiteouts;
+//! memory that runs out; the settings `protected_hardlinks` and its like, which are as if 0.
 //!
 //! ```
 //! use foliant_files::{Body, Files, Last, Refused, Time};
@@ -69,6 +74,7 @@
 
 extern crate alloc;
 
+mod caller;
 mod change;
 mod entries;
 mod facts;
@@ -86,6 +92,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub use caller::{Caller, Owner};
 pub use entries::Entry;
 pub use facts::{Facts, Time};
 pub use files::Files;

@@ -1,6 +1,8 @@
 //! The place of a name: a folder, and the last part of a path, whether or not something is there.
 
+use crate::caller::Owner;
 use crate::id::NodeId;
+use crate::refused::Refused;
 use alloc::vec::Vec;
 
 /// The last part of a path.
@@ -25,13 +27,26 @@ pub enum Slash {
     No,
 }
 
-/// Where a path ends: what [`Files::place`](crate::Files::place) finds.
+/// Where a path ends: what [`Files::place`](crate::Files::place) finds, and what who asked for it may
+/// do there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub(crate) folder: NodeId,
     pub(crate) last: Final,
     pub(crate) slash: Slash,
     pub(crate) node: Option<NodeId>,
+    pub(crate) rights: Rights,
+}
+
+/// What the caller that found a place may do there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rights {
+    /// Whose a new node is, and whose names go in a sticky folder.
+    pub(crate) owner: Owner,
+    /// Names of the folder may come and go.
+    pub(crate) may_change: bool,
+    /// What is there may be changed: where a folder moves, its `..` does.
+    pub(crate) may_move: bool,
 }
 
 impl Place {
@@ -50,5 +65,14 @@ impl Place {
     /// What was there when the place was found.
     pub fn node(&self) -> Option<NodeId> {
         self.node
+    }
+    /// Whether names of the folder may come and go.
+    pub(crate) fn may_change(&self) -> Result<(), Refused> {
+        if self.rights.may_change { Ok(()) } else { Err(Refused::Denied) }
+    }
+    /// Whether a folder that was found here may get another parent.
+    pub(crate) fn may_move(&self, node: NodeId) -> Result<(), Refused> {
+        let is_found = self.node == Some(node) || self.rights.owner.uid == Owner::ROOT.uid;
+        if self.rights.may_move && is_found { Ok(()) } else { Err(Refused::Denied) }
     }
 }

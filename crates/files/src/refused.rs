@@ -31,6 +31,10 @@ pub enum Refused {
     TooManyLinks,
     /// A folder has no second name.
     NotPermitted,
+    /// The permissions of a node do not let the caller do that.
+    Denied,
+    /// The folder is sticky, and neither it nor what has the name is the caller's.
+    NotOwner,
     /// A program is run from it, and nobody writes to it meanwhile.
     Runs,
     /// Somebody writes to it, and no program is run from it meanwhile.
@@ -54,7 +58,8 @@ impl Refused {
             Refused::Invalid | Refused::IntoItself => errno::EINVAL,
             Refused::Busy => errno::EBUSY,
             Refused::TooManyLinks => errno::EMLINK,
-            Refused::NotPermitted => errno::EPERM,
+            Refused::NotPermitted | Refused::NotOwner => errno::EPERM,
+            Refused::Denied => errno::EACCES,
             Refused::Runs | Refused::Written => errno::ETXTBSY,
         }
     }
@@ -75,6 +80,8 @@ impl fmt::Display for Refused {
             Refused::Busy => "the root, `.` and `..` stay where they are",
             Refused::TooManyLinks => "too many links",
             Refused::NotPermitted => "a folder has no second name",
+            Refused::Denied => "permission is denied",
+            Refused::NotOwner => "the folder is sticky and it is another one's",
             Refused::Runs => "a program is run from it",
             Refused::Written => "it is open for writing",
             Refused::Due(_) => "the folder is filled first",

@@ -56,8 +56,10 @@ impl<C> Files<C> {
     /// root ([`Refused::Exists`] for a new name with `RENAME_NOREPLACE`); [`Refused::NotFound`];
     /// [`Refused::NotFolder`] for a slash behind what is no folder; [`Refused::IntoItself`] for a
     /// folder that would be in itself; [`Refused::NotEmpty`] for one that the old name is in;
-    /// [`Refused::NotFolder`] and [`Refused::IsFolder`] for one kind over the other;
-    /// [`Refused::NotEmpty`]; [`Refused::TooManyLinks`].
+    /// [`Refused::Denied`] and [`Refused::NotOwner`], also for a folder that the caller may not
+    /// write and whose parent would be another one; [`Refused::NotFolder`] and
+    /// [`Refused::IsFolder`] for one kind over the other; [`Refused::NotEmpty`];
+    /// [`Refused::TooManyLinks`].
     pub fn rename(
         &mut self,
         from: &Place,
@@ -88,6 +90,19 @@ impl<C> Files<C> {
         }
         if new == Some(old) {
             return Ok(None);
+        }
+        self.may_take(from, old)?;
+        match new {
+            Some(new) => self.may_take(to, new)?,
+            None => to.may_change()?,
+        }
+        if from.folder != to.folder {
+            if self.is_folder(old) {
+                from.may_move(old)?;
+            }
+            if let Some(new) = new.filter(|new| how == How::Exchange && self.is_folder(*new)) {
+                to.may_move(new)?;
+            }
         }
         let from = Named { folder: from.folder, name: old_name, node: old };
         match new {

@@ -7,6 +7,7 @@ mod host;
 mod life;
 mod model;
 mod paths;
+mod permissions;
 mod random;
 mod renames;
 mod scripts;

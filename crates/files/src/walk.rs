@@ -9,15 +9,18 @@
 //! **Invariants**
 //! - W1. Nothing recurses: a link's text goes on a stack, and there are at most [`LINKS_MAX`].
 //! - W2. Where the body ends is a folder, or the walk is refused.
+//! - W3. No name is looked up in a folder that the caller may not search, be it the last one.
 
+use crate::caller::Caller;
 use crate::files::Files;
 use crate::id::NodeId;
-use crate::place::{Final, Place, Slash};
+use crate::place::{Final, Place, Rights, Slash};
 use crate::refused::Refused;
 use crate::{LINKS_MAX, NAME_MAX, PATH_MAX};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::ops::Range;
+use linux_raw_sys::general::{W_OK, X_OK};
 
 /// What becomes of a symbolic link at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,13 +31,13 @@ pub enum Last {
     Keep,
 }
 
-/// The text of a link that is a leaf.
-type Asked<'w, C> = &'w dyn Fn(&C) -> Option<Vec<u8>>;
+/// Who walks.
+type By<'w, C> = &'w dyn Caller<C>;
 
 /// A walk that is under way.
 struct Walk<'w, C> {
     files: &'w Files<C>,
-    asked: Asked<'w, C>,
+    by: By<'w, C>,
     at: NodeId,
     links: u32,
 }
@@ -91,6 +94,9 @@ impl<'w, C> Walk<'w, C> {
             let is_outermost = texts.len() == 1;
             let text = texts.last_mut().expect("the outermost one is left only by return");
             let part = text.part();
+            if part.is_some() && !self.files.may(self.at, X_OK, self.by) {
+                return Err(Refused::Denied); // W3
+            }
             if is_outermost && text.is_at_end() {
                 let part = part.unwrap_or(0..0);
                 let slash = if part.end < text.bytes.len() { Slash::Yes } else { Slash::No };
@@ -149,7 +155,7 @@ impl<'w, C> Walk<'w, C> {
     fn text(&self, node: NodeId) -> Option<Cow<'w, [u8]>> {
         let files = self.files;
         match files.leaf(node) {
-            Some(content) => (self.asked)(content).map(Cow::Owned),
+            Some(content) => self.by.link(content).map(Cow::Owned),
             None => files.link_text(node).map(Cow::Borrowed),
         }
     }
@@ -159,21 +165,18 @@ impl<C> Files<C> {
     /// Where a path leads. A path that begins with a slash begins at the root, every other one at
     /// `from`. A slash at the end says that a link there is followed, and that a folder is meant.
     ///
-    /// `asked` gives the text of a link that is a leaf, for one whose text depends on who asks, as
-    /// that of `/proc/self` does: a leaf for which it gives a text is walked like a symbolic link.
-    ///
     /// # Errors
     ///
     /// [`Refused::NotFound`] (of an empty path, too), [`Refused::NotFolder`], [`Refused::Loop`],
-    /// [`Refused::NameTooLong`].
+    /// [`Refused::NameTooLong`]; [`Refused::Denied`] where the caller may not search a folder.
     pub fn walk(
         &self,
         from: NodeId,
         path: &[u8],
         last: Last,
-        asked: &dyn Fn(&C) -> Option<Vec<u8>>,
+        by: &dyn Caller<C>,
     ) -> Result<NodeId, Refused> {
-        let (mut walk, mut text) = self.start(from, path, asked)?;
+        let (mut walk, mut text) = self.start(from, path, by)?;
         let (mut last, mut wanted) = (last, Slash::No);
         loop {
             let end = walk.body(text)?;
@@ -203,14 +206,14 @@ impl<C> Files<C> {
         from: NodeId,
         path: &[u8],
         last: Last,
-        asked: &dyn Fn(&C) -> Option<Vec<u8>>,
+        by: &dyn Caller<C>,
     ) -> Result<Place, Refused> {
         if last == Last::Follow {
-            return self.place_to_open(from, path, last, asked);
+            return self.place_to_open(from, path, last, by);
         }
-        let (mut walk, text) = self.start(from, path, asked)?;
+        let (mut walk, text) = self.start(from, path, by)?;
         let end = walk.body(text)?;
-        self.place_at(walk.at, &end)
+        self.place_at(walk.at, &end, by)
     }
 
     /// Where `open` with `O_CREAT` finds or makes a file. A link at the end is followed even if it
@@ -226,12 +229,12 @@ impl<C> Files<C> {
         from: NodeId,
         path: &[u8],
         last: Last,
-        asked: &dyn Fn(&C) -> Option<Vec<u8>>,
+        by: &dyn Caller<C>,
     ) -> Result<Place, Refused> {
-        let (mut walk, mut text) = self.start(from, path, asked)?;
+        let (mut walk, mut text) = self.start(from, path, by)?;
         loop {
             let end = walk.body(text)?;
-            let place = self.place_at(walk.at, &end)?;
+            let place = self.place_at(walk.at, &end, by)?;
             if let Final::Name(name) = &place.last {
                 if place.slash == Slash::Yes {
                     return Err(Refused::IsFolder);
@@ -251,15 +254,20 @@ impl<C> Files<C> {
         &'w self,
         from: NodeId,
         path: &'w [u8],
-        asked: Asked<'w, C>,
+        by: By<'w, C>,
     ) -> Result<(Walk<'w, C>, Cow<'w, [u8]>), Refused> {
         match path.len() {
             0 => Err(Refused::NotFound),
             len if len > PATH_MAX => Err(Refused::NameTooLong),
-            _ => Ok((Walk { files: self, asked, at: from, links: 0 }, Cow::Borrowed(path))),
+            _ => Ok((Walk { files: self, by, at: from, links: 0 }, Cow::Borrowed(path))),
         }
     }
-    fn place_at(&self, folder: NodeId, end: &End<'_>) -> Result<Place, Refused> {
+    fn place_at(
+        &self,
+        folder: NodeId,
+        end: &End<'_>,
+        by: &dyn Caller<C>,
+    ) -> Result<Place, Refused> {
         let last = end.last();
         let node = match &last {
             Final::Name(name) => match self.look(folder, name) {
@@ -270,7 +278,17 @@ impl<C> Files<C> {
             Final::DotDot => self.parent(folder),
             Final::Root => Some(self.root()),
         };
-        Ok(Place { folder, last, slash: end.slash, node })
+        let rights = Rights {
+            owner: by.owner(),
+            may_change: self.may(folder, W_OK | X_OK, by),
+            may_move: node.is_some_and(|node| self.may(node, W_OK, by)),
+        };
+        Ok(Place { folder, last, slash: end.slash, node, rights })
+    }
+    /// Whether the caller may do something with a node. One that is gone refuses nothing: whoever
+    /// looks is told that it is gone.
+    fn may(&self, node: NodeId, wanted: u32, by: &dyn Caller<C>) -> bool {
+        self.facts(node).is_none_or(|facts| by.may(&facts, wanted))
     }
 
     /// What has a name in a folder.

@@ -209,6 +209,12 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
             None => self.make(mm, (key, bytes, flags), may_promise),
         }
     }
+    /// Whether `shmget` with these would make a segment, if nothing is wrong with the rest.
+    pub fn makes(&mut self, key: i32, flags: u32) -> bool {
+        self.settle();
+        let is_there = || self.by_index.values().any(|segment| segment.key == key);
+        key == IPC_PRIVATE || flags & IPC_CREAT != 0 && !is_there()
+    }
     fn make(
         &mut self,
         mm: &'a Manager<'m, M, P>,
@@ -298,6 +304,12 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
         let attached = segment.file().map_or(0, |file| file.vmas());
         let Segment { key, mode, bytes, .. } = *segment;
         Ok(SegmentStat { key, mode, bytes, attached })
+    }
+    /// What a segment has in memory: its part of `shm_rss`, in bytes.
+    pub fn resident(&mut self, id: i32) -> Result<Bytes, Errno> {
+        let file = self.file(id)?;
+        let pages = file.manager().object_pages(file.object());
+        Ok(pages.map_or(Bytes::new(0), Pages::bytes))
     }
     /// Sets who may do what: `IPC_SET`.
     pub fn set_mode(&mut self, id: i32, mode: u32) -> Result<u64, Errno> {

@@ -36,6 +36,15 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(id as u64)
     }
 
+    /// Whether `shmat` with these may be asked for, before who may do what with the segment is.
+    pub fn may_attach(&self, id: i32, addr: u64, flags: u32) -> Result<(), Errno> {
+        let at = if flags & SHM_RND != 0 { addr & !(PAGE - 1) } else { addr };
+        if id < 0 || !is_aligned(at) || at == 0 && flags & SHM_REMAP != 0 {
+            return Err(Errno::INVAL);
+        }
+        Ok(())
+    }
+
     /// Maps a segment as a whole.
     pub fn shmat(
         &mut self,
@@ -44,11 +53,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         addr: u64,
         flags: u32,
     ) -> Result<u64, Errno> {
+        self.may_attach(id, addr, flags)?;
         let replaces = flags & SHM_REMAP != 0;
         let at = if flags & SHM_RND != 0 { addr & !(PAGE - 1) } else { addr };
-        if id < 0 || !is_aligned(at) || at == 0 && replaces {
-            return Err(Errno::INVAL);
-        }
         let (write, rights) = match flags & SHM_RDONLY {
             0 => (PROT_WRITE, Flags::RIGHTS),
             _ => (0, Flags::RIGHTS.without(Flags::WRITE)),

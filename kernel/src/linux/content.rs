@@ -11,6 +11,7 @@
 
 use super::channel::Channel;
 use super::parking::Parking;
+use super::process::Process;
 use super::{File, World, world};
 use crate::memory::manager;
 use alloc::sync::Arc;
@@ -50,6 +51,10 @@ pub(super) trait Text: Send + Sync {
     fn piece(&self, key: u64) -> Result<Piece, Errno>;
     /// Takes what a program writes to it.
     fn write(&self, bytes: &[u8]) -> Result<(), Errno>;
+    /// The process that it shows, where not everybody may look at that.
+    fn shows(&self) -> Option<Arc<Process>> {
+        None
+    }
 }
 /// Bytes at positions that are made when they are read.
 pub(super) trait Positioned: Send + Sync {
@@ -62,6 +67,10 @@ pub(super) trait Positioned: Send + Sync {
     /// Carries out a request of its own.
     fn ioctl(&self, _request: u32, _at: u64) -> Result<u64, Errno> {
         Err(Errno(ENOTTY))
+    }
+    /// The process whose bytes they are, where not everybody may look at that.
+    fn shows(&self) -> Option<Arc<Process>> {
+        None
     }
 }
 /// What fills a folder when somebody looks for a name in it.
@@ -140,6 +149,14 @@ impl Content {
     pub(super) fn link(&self, asker: u32) -> Option<Vec<u8>> {
         match self {
             Content::Link(link) => link.text(asker),
+            _ => None,
+        }
+    }
+    /// The process that it shows, where not everybody may look at that.
+    pub(super) fn shows(&self) -> Option<Arc<Process>> {
+        match self {
+            Content::Text(text) => text.shows(),
+            Content::Positioned(bytes) => bytes.shows(),
             _ => None,
         }
     }

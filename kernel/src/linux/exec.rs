@@ -16,13 +16,14 @@
 //!   here only descriptors do.)
 
 use super::content::Bytes;
+use super::credentials::guarded;
 use super::hold::Hold;
 use super::opened::Descriptor;
 use super::process::{Held, Image};
 use super::sched;
 use super::signal::{Action, CUT, Ended, NO_STACK};
 use super::thread::Thread;
-use super::{Memory, handlers, random, sequence, user, world};
+use super::{Memory, handlers, random, sequence, texts, user, world};
 use crate::memory::{managed, manager};
 use crate::reach;
 use alloc::sync::Arc;
@@ -32,6 +33,7 @@ use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD}
 use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
 use foliant_files::{Last, Purpose};
+use foliant_linux::credentials::{Guarded, SetIds};
 use foliant_linux::{Errno, Layout};
 use foliant_units::Va;
 use linux_raw_sys::auxvec::{
@@ -42,7 +44,7 @@ use linux_raw_sys::auxvec::{
 use linux_raw_sys::errno::{E2BIG, EACCES, EINVAL, ELOOP, ENOEXEC};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_GROWSDOWN, MAP_PRIVATE, PROT_EXEC, PROT_NONE, PROT_READ,
-    PROT_WRITE, S_IFMT, S_IFREG, SIGSEGV,
+    PROT_WRITE, R_OK, S_IFMT, S_IFREG, SIGSEGV, X_OK,
 };
 
 const PAGE: u64 = 4096;
@@ -81,14 +83,17 @@ struct Executable {
     hold: Hold, // L3
     bytes: Arc<Bytes>,
     head: Vec<u8>,
+    guarded: Guarded,
 }
 
 impl Executable {
     fn open(thread: &Thread, path: &[u8]) -> Result<Executable, Errno> {
         let process = &thread.process;
-        let node = process.walk(process.folder(), path, Last::Follow)?;
+        let by = thread.credentials();
+        let node = process.walk(&by, process.folder(), path, Last::Follow)?;
         let facts = world().files.read().facts(node).ok_or(Errno(EACCES))?;
-        if facts.mode & S_IFMT != S_IFREG || facts.mode & 0o111 == 0 {
+        let guarded = guarded(&facts);
+        if facts.mode & S_IFMT != S_IFREG || !by.may(&guarded, X_OK) {
             return Err(Errno(EACCES));
         }
         let hold = Hold::to(Purpose::Run, node)?;
@@ -96,7 +101,7 @@ impl Executable {
         let mut head = alloc::vec![0; PAGE as usize];
         let count = bytes.file.pread(&mut head, 0)? as usize;
         head.truncate(count);
-        Ok(Executable { hold, bytes, head })
+        Ok(Executable { hold, bytes, head, guarded })
     }
     /// The interpreter behind `#!`, and the one word behind that.
     fn interpreter(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
@@ -298,12 +303,13 @@ pub(super) fn exec(
         memory.with_alone(|memory| map_all(memory, (&file, &elf, by), loader.as_ref()))?;
     be_alone(thread)?;
     replace(thread, memory); // L1
+    let is_secure = become_what(thread, &file.guarded);
     let place = Placed { elf: &elf, by, loader: loader.as_ref().map(|(_, elf)| (elf, loader_by)) };
     let absolute = world().files.read().path_of(file.hold.node()).unwrap_or_default();
     let name = named.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let name = name[..name.len().min(15)].to_vec();
     let image = Image { path: absolute, name, arguments, environment, ..Image::default() };
-    if begin(thread, &place, image, &named).is_err() {
+    if begin(thread, &place, image, (&named, is_secure)).is_err() {
         thread.process.note_end(Ended::Signal(SIGSEGV));
     }
     Ok(())
@@ -361,6 +367,29 @@ fn replace(thread: &Thread, memory: Arc<Held>) {
     closed.into_iter().for_each(|closed| process.closed(closed));
 }
 
+/// Has the thread, which is all that is left of its process, be who the file makes of it, and says
+/// whether the program must not trust who began it.
+fn become_what(thread: &Thread, file: &Guarded) -> bool {
+    let (process, before) = (&thread.process, thread.credentials());
+    let bits = match process.is_kept_low.load(Ordering::Relaxed) {
+        true => SetIds::Ignored,
+        false => SetIds::Count,
+    };
+    let new = before.running(file, bits);
+    let is_secure = new.is_secure(&before);
+    // Whoever runs what it may not read is not looked at either.
+    let is_shown = !is_secure && !new.hides_from(&before) && before.may(file, R_OK);
+    let new = Arc::new(new);
+    process.credentials.set(new.clone()); // credentials::R1
+    thread.credentials.set(new);
+    process.is_dumpable.store(is_shown, Ordering::Relaxed);
+    if is_secure {
+        process.dies_with.store(0, Ordering::Relaxed);
+    }
+    texts::note_owner(process);
+    is_secure
+}
+
 /// Where a program and its loader are.
 struct Placed<'e> {
     elf: &'e Elf,
@@ -369,7 +398,13 @@ struct Placed<'e> {
 }
 
 /// Fills the stack, from its end down, and lets the thread begin.
-fn begin(thread: &Thread, place: &Placed<'_>, mut image: Image, named: &[u8]) -> Result<(), Errno> {
+fn begin(
+    thread: &Thread,
+    place: &Placed<'_>,
+    mut image: Image,
+    (named, is_secure): (&[u8], bool),
+) -> Result<(), Errno> {
+    let own = thread.credentials();
     clear_ends(place.elf, place.by)?;
     if let Some((elf, by)) = place.loader {
         clear_ends(elf, by)?;
@@ -393,11 +428,11 @@ fn begin(thread: &Thread, place: &Placed<'_>, mut image: Image, named: &[u8]) ->
         (AT_BASE, place.loader.map_or(0, |(elf, by)| by + elf.start())),
         (AT_FLAGS, 0),
         (AT_ENTRY, entry),
-        (AT_UID, 0),
-        (AT_EUID, 0),
-        (AT_GID, 0),
-        (AT_EGID, 0),
-        (AT_SECURE, 0),
+        (AT_UID, own.user.real.into()),
+        (AT_EUID, own.user.effective.into()),
+        (AT_GID, own.group.real.into()),
+        (AT_EGID, own.group.effective.into()),
+        (AT_SECURE, is_secure.into()),
         (AT_MINSIGSTKSZ, handlers::stack_min()),
         (AT_RANDOM, random),
         (AT_RSEQ_FEATURE_SIZE, sequence::FEATURES),

@@ -8,14 +8,15 @@
 //!                  └─ FSIZE ─▶ what it writes
 //! ```
 //!
-//! The others are kept and told, and nothing asks them: everybody is root, whom neither NPROC nor
-//! MEMLOCK bind.
+//! MEMLOCK is asked at each call that locks memory, NPROC where a thread is made; both bind
+//! everybody but root. The others are kept and told, and nothing asks them.
 //!
 //! **Locking**: one lock, with nothing under it.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
 use foliant_linux::Errno;
+use foliant_linux::credentials::Credentials;
 use foliant_units::{Bytes, Pages};
 use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::{
@@ -72,8 +73,8 @@ impl Limits {
     pub(super) fn now(&self, number: u32) -> u64 {
         self.0.lock()[number as usize].rlim_cur
     }
-    /// Sets one.
-    pub(super) fn set(&self, number: u64, to: rlimit64) -> Result<(), Errno> {
+    /// Sets one; root alone makes it more than it may be.
+    pub(super) fn set(&self, number: u64, to: rlimit64, by: &Credentials) -> Result<(), Errno> {
         let mut all = self.0.lock();
         let it = all.get_mut(number as usize).ok_or(Errno(EINVAL))?;
         let is_files = number == u64::from(RLIMIT_NOFILE);
@@ -82,6 +83,9 @@ impl Limits {
         }
         if is_files && to.rlim_max > DESCRIPTORS[1] {
             return Err(Errno::PERM); // as Linux does beyond `fs.nr_open`
+        }
+        if to.rlim_max > it.rlim_max && !by.is_root() {
+            return Err(Errno::PERM);
         }
         *it = to;
         Ok(())
@@ -93,7 +97,7 @@ impl Limits {
             address_space: bytes(RLIMIT_AS),
             data: bytes(RLIMIT_DATA),
             stack: bytes(RLIMIT_STACK),
-            locked: Bytes::new(u64::MAX), // it has CAP_IPC_LOCK
+            locked: Bytes::new(u64::MAX), // each call that locks says it
             promise,
         }
     }

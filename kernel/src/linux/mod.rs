@@ -11,6 +11,7 @@
 //! | `calls` | the table of calls, one file for each kind |
 //! | `channel` | what is read and written without positions, and waited for |
 //! | `content` | what is behind a file's name |
+//! | `credentials` | who a thread is |
 //! | `epoll` | descriptors that tell which of others are ready |
 //! | `eventfd` | counters |
 //! | `events` | what may be done without waiting |
@@ -71,6 +72,7 @@ mod calls;
 mod channel;
 mod clock;
 mod content;
+mod credentials;
 mod epoll;
 mod eventfd;
 mod events;

@@ -28,7 +28,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use foliant_files::{Files, NodeId};
+use foliant_files::{Facts, Files, NodeId};
 use foliant_linux::Errno;
 use foliant_units::Order;
 use linux_raw_sys::errno::{EACCES, EBUSY, EINVAL, ENODEV, ENOTDIR};
@@ -109,7 +109,7 @@ fn bytes(text: &str) -> Result<u64, Errno> {
 pub(super) fn mount(source: &str, folder: NodeId, kind: &str, options: &str) -> Result<(), Errno> {
     let (kind, magic) = *KINDS.iter().find(|(name, _)| *name == kind).ok_or(Errno(ENODEV))?;
     let mut page = if kind == HUGE { Order::SIZE_2M.bytes().get() } else { PAGE };
-    let mut mode = None;
+    let (mut mode, mut owner) = (None, [None; 2]);
     for option in options.split(',').filter(|option| !option.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         match name {
@@ -117,7 +117,10 @@ pub(super) fn mount(source: &str, folder: NodeId, kind: &str, options: &str) -> 
             "size" | "min_size" | "nr_inodes" if value.ends_with('%') => {}
             "size" | "min_size" | "nr_inodes" | "nr_blocks" => drop(bytes(value)?),
             "mode" => mode = Some(u32::from_str_radix(value, 8).map_err(|_| Errno(EINVAL))?),
-            _ if kind == HUGE && !matches!(name, "uid" | "gid" | "rw") => {
+            "uid" | "gid" if matches!(kind, "tmpfs" | HUGE) => {
+                owner[usize::from(name == "gid")] = Some(value.parse().map_err(|_| Errno(EINVAL))?);
+            }
+            _ if kind == HUGE && name != "rw" => {
                 return Err(Errno(EINVAL));
             }
             _ => {}
@@ -132,9 +135,12 @@ pub(super) fn mount(source: &str, folder: NodeId, kind: &str, options: &str) -> 
         return Err(Errno(ENOTDIR));
     }
     files.hold(folder); // U1
-    if let Some(mode) = mode {
-        let _ = files.change_facts(folder, |facts| facts.mode = mode & 0o7777); // it is there
-    }
+    let set = |facts: &mut Facts| {
+        facts.mode = mode.map_or(facts.mode, |mode| mode & 0o7777);
+        facts.uid = owner[0].unwrap_or(facts.uid);
+        facts.gid = owner[1].unwrap_or(facts.gid);
+    };
+    let _ = files.change_facts(folder, set); // it is there
     let is_own = matches!(kind, "tmpfs" | HUGE) && files.entries(folder, 0).count() == 2;
     let options = match kind {
         HUGE => format!("rw,relatime,pagesize={}M{}", page >> 20, extra(options)),

@@ -1,13 +1,15 @@
 //! Names of files, as the kernel itself makes them.
 
 use super::content::{Content, Fills};
+use super::credentials::guarded;
+use super::sched;
 use super::streams::Stream;
 use super::{clock, world};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use foliant_files::{Body, Facts, Files, Last, NodeId, Refused};
+use foliant_files::{Body, Facts, Files, Last, NodeId, Owner, Refused};
 use foliant_linux::Errno;
-use linux_raw_sys::general::S_IFIFO;
+use linux_raw_sys::general::{S_IFIFO, S_IFMT, S_IFREG, S_ISGID, S_ISUID};
 
 /// What `look` finds among the names. Where it comes to a folder that is to be filled first, that
 /// is done, and it looks again.
@@ -78,16 +80,23 @@ pub(super) fn streams() -> Vec<NodeId> {
     let mode = S_IFIFO | 0o600;
     let all = [Stream::Input, Stream::Output, Stream::Errors];
     let channel = |stream| Content::Channel(Arc::new(stream));
-    let make = |stream| files.make_unnamed(mode, channel(stream), clock::now());
+    let make = |stream| files.make_unnamed(mode, Owner::ROOT, channel(stream), clock::now());
     all.map(make).into()
 }
 
-/// Notes that a file's bytes changed.
+/// Notes that the calling thread changed a file's bytes: nobody becomes another one by what
+/// somebody else than root wrote.
 pub(super) fn note_written(node: NodeId) {
     let now = clock::now();
     let set = |facts: &mut Facts| {
         facts.modified = now;
         facts.changed = now;
+        if facts.mode & (S_ISUID | S_ISGID) != 0 && facts.mode & S_IFMT == S_IFREG {
+            let by = sched::current().credentials();
+            if !by.is_root_of_files() {
+                facts.mode = by.without_set_ids(&guarded(facts));
+            }
+        }
     };
     let _ = world().files.write().change_facts(node, set); // one that is gone has no facts
 }

@@ -102,7 +102,12 @@ impl Opened {
     /// Opens a channel that has no name; a node's mode says what kind of file it is.
     pub(super) fn of_channel(channel: Arc<dyn Channel>, mode: u32, flags: u32) -> Arc<Opened> {
         let content = Content::Channel(channel.clone());
-        let node = world().files.write().make_unnamed(mode, content, clock::now());
+        let node = world().files.write().make_unnamed(
+            mode,
+            foliant_files::Owner::ROOT,
+            content,
+            clock::now(),
+        );
         let mut opened = Opened::holding(Hold::of(node), flags);
         opened.channel = Some(channel);
         Arc::new(opened)

@@ -76,6 +76,7 @@ fn refresh(process: &Process) {
     let made = names::make_in(&mut world().files.write(), own, b"fd", 0o500, Body::Folder);
     let Ok(node) = made else { return };
     set(node, &folder(process.id), texts(process));
+    super::texts::note_other_owner(process);
 }
 /// Has a folder have these links alone.
 fn set(node: NodeId, folder: &str, mut texts: BTreeMap<Vec<u8>, Vec<u8>>) {

@@ -37,6 +37,7 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use foliant_linux::Errno;
+use foliant_linux::credentials::Credentials;
 use foliant_sched::{Came, Queues, Standing, Task, bit_of};
 use foliant_units::{Cpu, Va};
 use spin::{Lazy, Mutex};
@@ -110,6 +111,8 @@ pub(super) trait Runs: Send + Sync {
     fn run(self: Arc<Self>);
     /// Whether it goes on no more.
     fn is_over(&self) -> bool;
+    /// Who it is.
+    fn credentials(&self) -> Arc<Credentials>;
     /// Whether a wait of it ends early.
     fn is_interrupted(&self) -> bool;
     /// Waits for as long as its process is stopped.

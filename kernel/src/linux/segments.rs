@@ -12,8 +12,12 @@ use super::clock;
 use crate::memory::{Format, Machine};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU32, Ordering};
+use foliant_linux::credentials::{Credentials, Guarded};
 use foliant_linux::{Errno, SegmentLimits, SegmentStat, Segments};
+use linux_raw_sys::errno::EACCES;
 use spin::{Mutex, Once};
 
 type All = Segments<'static, 'static, Machine, Format>;
@@ -26,9 +30,22 @@ pub(super) struct Facts {
     pub(super) attached: i64,
     pub(super) detached: i64,
     pub(super) changed: i64,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    /// Owner and group, and those of its maker.
+    pub(super) owner: [u32; 2],
+    pub(super) made_by: [u32; 2],
+    /// The user whose locked memory its huge pages count as.
+    counts_for: Option<u32>,
 }
+
+/// Whether a segment's pages count as its maker's locked memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Counts {
+    Yes,
+    No,
+}
+
+/// The group whose members make segments of huge pages: `vm.hugetlb_shm_group`.
+pub(super) static HUGE_GROUP: AtomicU32 = AtomicU32::new(0);
 
 /// The segments.
 pub(super) struct Table {
@@ -56,14 +73,58 @@ fn now() -> i64 {
 }
 
 impl Table {
-    /// A segment was made, or found.
-    pub(super) fn note_got(&mut self, id: i32, by: u32) {
-        let is_known = |id: &i32| self.facts.contains_key(id);
-        if is_known(&id) {
-            return;
+    /// A segment was found, or made by a process; who finds one needs what the flags ask for.
+    pub(super) fn note_got(
+        &mut self,
+        (id, flags): (i32, u32),
+        maker: u32,
+        by: &Credentials,
+        counts: Counts,
+    ) -> Result<(), Errno> {
+        self.settle();
+        if self.facts.contains_key(&id) {
+            return self.may(id, by, flags);
+        }
+        let own = [by.user.effective, by.group.effective];
+        let counts_for = (counts == Counts::Yes).then_some(by.user.real);
+        let (owner, made_by, changed) = (own, own, now());
+        let new = Facts { maker, owner, made_by, counts_for, changed, ..Facts::default() };
+        self.facts.insert(id, new);
+        Ok(())
+    }
+    /// Whether huge pages of a new segment count as a user's locked memory: those of root and of a
+    /// group that may have them do not, and who may not lock so much is refused.
+    pub(super) fn may_have_huge(
+        &mut self,
+        by: &Credentials,
+        bytes: u64,
+        limit: u64,
+    ) -> Result<Counts, Errno> {
+        if by.is_root() || by.is_member(HUGE_GROUP.load(Ordering::Relaxed)) {
+            return Ok(Counts::No);
         }
         self.settle();
-        self.facts.insert(id, Facts { maker: by, changed: now(), ..Facts::default() });
+        let own = self.facts.iter().filter(|(_, it)| it.counts_for == Some(by.user.real));
+        let ids: Vec<i32> = own.map(|(id, _)| *id).collect();
+        let locked = ids.into_iter().filter_map(|id| Some(self.all.stat(id).ok()?.bytes));
+        let all = locked.fold(bytes, u64::saturating_add);
+        if all <= limit { Ok(Counts::Yes) } else { Err(Errno::PERM) }
+    }
+    /// Who may do what with a segment.
+    fn guarded(&mut self, id: i32) -> Result<(Guarded, [u32; 2]), Errno> {
+        let (stat, facts) = self.stat(id)?;
+        let [uid, gid] = facts.owner;
+        Ok((Guarded { uid, gid, mode: stat.mode }, facts.made_by))
+    }
+    /// Refuses what a segment does not let somebody do.
+    pub(super) fn may(&mut self, id: i32, by: &Credentials, wanted: u32) -> Result<(), Errno> {
+        let (segment, maker) = self.guarded(id)?;
+        if by.may_segment(&segment, maker, wanted) { Ok(()) } else { Err(Errno(EACCES)) }
+    }
+    /// Refuses who may not change or remove a segment.
+    pub(super) fn may_change(&mut self, id: i32, by: &Credentials) -> Result<(), Errno> {
+        let (segment, maker) = self.guarded(id)?;
+        if by.may_change_segment(&segment, maker) { Ok(()) } else { Err(Errno::PERM) }
     }
     /// Forgets what is not there any more.
     fn settle(&mut self) {
@@ -81,9 +142,9 @@ impl Table {
         }
     }
     /// Owners were set.
-    pub(super) fn note_changed(&mut self, id: i32, uid: u32, gid: u32) {
+    pub(super) fn note_changed(&mut self, id: i32, owner: [u32; 2]) {
         if let Some(facts) = self.facts.get_mut(&id) {
-            (facts.uid, facts.gid, facts.changed) = (uid, gid, now());
+            (facts.owner, facts.changed) = (owner, now());
         }
     }
     /// What is known of a segment.
@@ -99,14 +160,17 @@ pub(super) fn show(out: &mut String) -> fmt::Result {
     out.write_str("   uid   gid  cuid  cgid      atime      dtime      ctime")?;
     writeln!(out, "{:>22}{:>22}", "rss", "swap")?;
     with(|table| {
-        let ids: alloc::vec::Vec<i32> = table.all.ids().collect();
+        let ids: Vec<i32> = table.all.ids().collect();
         for id in ids {
             let Ok((stat, facts)) = table.stat(id) else { continue };
             write!(out, "{:10} {id:10}  {:4o} {:21}", stat.key, stat.mode, stat.bytes)?;
             write!(out, " {:5} {:5}  {:5}", facts.maker, facts.last, stat.attached)?;
-            write!(out, " {:5} {:5} {:5} {:5}", facts.uid, facts.gid, 0, 0)?;
+            for [uid, gid] in [facts.owner, facts.made_by] {
+                write!(out, " {uid:5} {gid:5}")?;
+            }
             write!(out, " {:10} {:10} {:10}", facts.attached, facts.detached, facts.changed)?;
-            writeln!(out, " {:21} {:21}", 0, 0)?;
+            let resident = table.all.resident(id).map_or(0, |bytes| bytes.get());
+            writeln!(out, " {resident:21} {:21}", 0)?;
         }
         Ok(())
     })

@@ -5,6 +5,7 @@
 //!   Of a timer it is what came with the last, which counts those before.
 #![allow(unsafe_code)]
 
+use super::process::Process;
 use super::user::Plain;
 use alloc::collections::BTreeMap;
 use core::cell::Cell;
@@ -102,10 +103,10 @@ impl Info {
     fn plain(number: u32, code: i32) -> Info {
         Info { number: number as i32, error: 0, code, padding: 0, more: [0; 14] }
     }
-    /// From a process.
-    pub(super) fn sent(number: u32, code: i32, from: u32) -> Info {
+    /// From a process, and a user.
+    pub(super) fn sent(number: u32, code: i32, from: u32, user: u32) -> Info {
         let mut info = Info::plain(number, code);
-        info.more[0] = from.into();
+        info.more[0] = u64::from(from) | u64::from(user) << 32;
         info
     }
     /// Of a timer with a number and a word of its own, that its time came so often besides.
@@ -132,14 +133,14 @@ impl Info {
         Info::plain(number, SI_KERNEL as i32)
     }
     /// What became of a child.
-    pub(super) fn of_child(child: u32, became: Became) -> Info {
+    pub(super) fn of_child(child: &Process, became: Became) -> Info {
         let (code, status) = match became {
             Became::Ended(Ended::Code(code)) => (CLD_EXITED, code.into()),
             Became::Ended(Ended::Signal(number)) => (CLD_KILLED, number),
             Became::Stopped(number) => (CLD_STOPPED, number),
             Became::Continued => (CLD_CONTINUED, SIGCONT),
         };
-        let mut info = Info::sent(SIGCHLD, code as i32, child);
+        let mut info = Info::sent(SIGCHLD, code as i32, child.id, child.user());
         info.more[1] = status.into();
         info
     }

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::clock;
+use super::credentials::Seat;
 use super::events::Events;
 use super::process::{Member, Process};
 use super::sched::{Runs, STACK, Scheduled};
@@ -27,6 +28,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use foliant::fault::Access;
+use foliant_linux::credentials::Credentials;
 use foliant_linux::mempolicy::Mempolicy;
 use foliant_linux::{Errno, Fault};
 use foliant_units::Va;
@@ -82,6 +84,8 @@ pub(super) struct Thread {
     _count: Counted,
     pub(super) id: u32,
     pub(super) process: Arc<Process>,
+    /// Who it is (credentials).
+    pub(super) credentials: Arc<Seat>,
     scheduled: Scheduled,
     pub(super) signals: Pending,
     kept: Kept,
@@ -120,9 +124,12 @@ impl Thread {
     /// A thread of a process, which knows it from now on.
     pub(super) fn of(process: Arc<Process>, id: u32, runs: Life) -> Result<Arc<Thread>, Errno> {
         let count = Counted::new()?;
+        let is_first = id == process.id;
+        let credentials = if is_first { process.credentials.clone() } else { Seat::of_root() };
         let thread = Arc::new(Thread {
             _count: count,
             id,
+            credentials,
             scheduled: Scheduled::new()?,
             signals: Pending::new(),
             kept: Kept::new(registers(0, 0)),
@@ -143,8 +150,9 @@ impl Thread {
         thread.process.threads.lock().push(thread.clone());
         Ok(thread)
     }
-    /// Gives a thread that has not begun the registers of this one, and what it wishes.
+    /// Gives a thread that has not begun the registers, the credentials and the wishes of this one.
     pub(super) fn copy_to(&self, other: &Thread) {
+        other.credentials.set(self.credentials.get());
         let registers = self.registers();
         other.set_registers(|all| *all = registers);
         other.set_floats(self.floats());
@@ -271,6 +279,9 @@ impl Runs for Thread {
     }
     fn is_over(&self) -> bool {
         self.ends.load(Ordering::Acquire) || self.process.ended().is_some()
+    }
+    fn credentials(&self) -> Arc<Credentials> {
+        self.credentials.get()
     }
     fn is_interrupted(&self) -> bool {
         let due = (self.signals.own.set() | self.process.signals.set()) & !self.signals.blocked();

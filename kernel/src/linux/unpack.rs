@@ -3,7 +3,7 @@
 
 use super::content::{Content, Device};
 use super::names::make;
-use super::{proc_fd, terminal, texts};
+use super::{proc_fd, terminal, texts, world};
 use crate::archive;
 use foliant_files::{Body, Refused};
 use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
@@ -21,11 +21,14 @@ pub(super) fn all() -> Result<(), Refused> {
             S_IFREG => Body::Leaf(Content::Packed(file)),
             _ => continue, // devices are the kernel's to make
         };
-        make(entry.name().as_bytes(), mode, body)?;
+        let node = make(entry.name().as_bytes(), mode, body)?;
+        let (uid, gid) = (entry.uid(), entry.gid());
+        world().files.write().change_facts(node, |facts| (facts.uid, facts.gid) = (uid, gid))?;
     }
     for (name, _, device) in Device::ALL {
         let content = Content::Device(device);
-        make(&[b"dev/", name.as_bytes()].concat(), S_IFCHR | 0o666, Body::Leaf(content))?;
+        let mode = if device == Device::Userfault { 0o600 } else { 0o666 };
+        make(&[b"dev/", name.as_bytes()].concat(), S_IFCHR | mode, Body::Leaf(content))?;
     }
     make(b"dev/shm", 0o1777, Body::Folder)?;
     make(b"tmp", 0o1777, Body::Folder)?;

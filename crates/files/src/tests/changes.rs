@@ -1,6 +1,7 @@
 //! What a node is made with, and what a change leaves behind.
 
 use super::{Tree, at};
+use crate::Owner;
 use crate::{Body, Facts, Files, Last, PATH_MAX, Refused, Time};
 use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFLNK, S_IFREG, S_ISGID};
 
@@ -27,7 +28,7 @@ fn a_new_node_has_the_mode_of_its_kind() {
     assert_eq!(make("c", S_IFCHR | 0o620, Body::Leaf(1)), Ok(S_IFCHR | 0o620));
     assert_eq!(make("m", S_IFLNK | 0o777, Body::Leaf(1)), Ok(S_IFLNK | 0o777));
     assert_eq!(make("w", S_IFDIR | 0o777, Body::Leaf(1)), Err(Refused::Invalid));
-    let unnamed = tree.files.make_unnamed(S_IFDIR | 0o600, 2, now);
+    let unnamed = tree.files.make_unnamed(S_IFDIR | 0o600, Owner::ROOT, 2, now);
     assert_eq!(tree.files.facts(unnamed).unwrap().mode, S_IFREG | 0o600);
     assert_eq!(tree.files.facts(tree.files.root()).unwrap().mode, S_IFDIR | 0o755);
 }

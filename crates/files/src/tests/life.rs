@@ -1,6 +1,7 @@
 //! How long nodes live, and what an id means afterwards.
 
 use super::{Tree, at, audit, plain};
+use crate::Owner;
 use crate::{Files, Last, Purpose, Refused};
 
 #[test]
@@ -136,7 +137,7 @@ fn a_name_is_left_after_the_first_went() {
 #[test]
 fn an_unnamed_file_gets_one_first_name() {
     let mut tree = Tree::new();
-    let leaf = tree.files.make_unnamed(0o600, 1, at(1));
+    let leaf = tree.files.make_unnamed(0o600, Owner::ROOT, 1, at(1));
     audit(&tree.files);
     assert_eq!((tree.links(leaf), tree.path(leaf)), (0, None));
     tree.files.hold(leaf);
@@ -146,7 +147,7 @@ fn an_unnamed_file_gets_one_first_name() {
     assert_eq!(tree.link(leaf, "f"), Err(Refused::NotFound));
     assert_eq!(tree.files.let_go(leaf), Some(1));
     // One that nobody ever held, too, ends when it is let go.
-    let leaf = tree.files.make_unnamed(0o600, 2, at(1));
+    let leaf = tree.files.make_unnamed(0o600, Owner::ROOT, 2, at(1));
     assert_eq!(tree.files.let_go(leaf), Some(2));
 }
 
@@ -180,7 +181,7 @@ fn all_leaves_are_told_once() {
     }
     tree.link(tree.walk("b").unwrap(), "d/b").unwrap();
     tree.unlink("c").unwrap();
-    let unnamed = tree.files.make_unnamed(0o600, 4, at(9));
+    let unnamed = tree.files.make_unnamed(0o600, Owner::ROOT, 4, at(9));
     let mut told: Vec<_> = tree.files.leaves().copied().collect();
     told.sort_unstable();
     assert_eq!(told, [1, 2, 4]);

@@ -2,6 +2,7 @@
 
 use super::call::{Answer, At, Call, Follow, Side, Stat, Told};
 use super::{at, audit, plain};
+use crate::Owner;
 use crate::{Body, Files, Last, NodeId, Place, Refused, Time, rename_flags};
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR};
@@ -172,7 +173,7 @@ impl Side for Model {
                 match self.files.facts(node) {
                     _ if !self.files.is_folder(node) => Err(ENOTDIR),
                     _ => {
-                        let made = self.files.make_unnamed(0o600, token, NOW);
+                        let made = self.files.make_unnamed(0o600, Owner::ROOT, token, NOW);
                         self.files.hold(made);
                         self.handles.push(made);
                         Ok(Answer::Done)

@@ -52,6 +52,7 @@ fn shmget_finds_makes_and_refuses_as_linux_does() {
             assert_eq!(p.shmget(all, key, bytes, flags), answer, "{key} {bytes:#x} {flags:#o}");
         }
         assert_eq!(all.ids().collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert!(!all.makes(5, NEW) && !all.makes(6, 0) && all.makes(6, NEW) && all.makes(0, 0));
         let stat = all.stat(0).unwrap();
         assert_eq!((stat.key, stat.mode, stat.bytes, stat.attached), (5, 0o600, 5000, 0));
         p.set_limits(Limits { promise: Pages::new(3), ..Limits::NONE });
@@ -115,6 +116,7 @@ fn shmat_looks_at_its_arguments_as_linux_does() {
         assert_eq!(areas(p)[..2], [(0, 3, RW), (3, 3, RW)], "two attaches are two");
         assert_eq!(store(p, sim, at(1), 7), Ok(()));
         assert_eq!(load(p, sim, at(4)), Ok(7));
+        assert_eq!(all.resident(id), Ok(Bytes::new(PAGE)));
         let read = p.shmat(all, id, at(8), SHM_RDONLY | SHM_EXEC).unwrap();
         assert_eq!(p.vma(read).unwrap().prot(), PROT_READ | PROT_EXEC);
         assert_eq!(p.mprotect(read, PAGE, RW), Err(Errno(EACCES)));

@@ -11,7 +11,7 @@ use super::super::signal::{CUT, Info};
 use super::super::thread::Thread;
 use super::super::transfer::Transfer;
 use super::super::user::Buffer;
-use super::super::{clock, names, terminal, user, world};
+use super::super::{clock, credentials, names, terminal, user, world};
 use super::Answer;
 use super::numbers::{
     CLOSE_RANGE_CLOEXEC, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, USERFAULTFD_IOC_NEW,
@@ -26,7 +26,7 @@ use linux_raw_sys::general::{F_ADD_SEALS, F_GET_SEALS};
 use linux_raw_sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_SETFD, F_SETFL, F_SETLK,
     F_SETLKW, F_SETOWN, FD_CLOEXEC, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NONBLOCK,
-    O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, iovec,
+    O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_IFIFO, SIGPIPE, SIGXFSZ, W_OK, iovec,
 };
 use linux_raw_sys::ioctl::{FIOCLEX, FIONBIO, FIONCLEX, TIOCGPTPEER};
 
@@ -62,7 +62,7 @@ pub(super) fn told(thread: &Arc<Thread>, answer: Answer) -> Answer {
         answer => return answer,
     };
     let own: Arc<dyn Member> = thread.clone();
-    thread.process.send_to(&own, Info::sent(signal, 0, thread.process.id));
+    thread.process.send_to(&own, Info::sent(signal, 0, thread.process.id, thread.process.user()));
     answer
 }
 pub(super) fn pread64(thread: &Arc<Thread>, [number, at, bytes, from, ..]: Six) -> Answer {
@@ -213,9 +213,14 @@ pub(super) fn ftruncate(thread: &Arc<Thread>, [number, bytes, ..]: Six) -> Answe
 }
 pub(super) fn truncate(thread: &Arc<Thread>, [path, bytes, ..]: Six) -> Answer {
     let path = user::get_path(path)?;
-    let node = thread.process.walk(thread.process.folder(), &path, Last::Follow)?;
+    let by = thread.credentials();
+    let node = thread.process.walk(&by, thread.process.folder(), &path, Last::Follow)?;
     if (bytes as i64) < 0 {
         return Err(Errno(EINVAL));
+    }
+    let is_folder = world().files.read().is_folder(node);
+    if !is_folder {
+        credentials::allowed(&by, node, W_OK)?;
     }
     let _hold = Hold::to(Purpose::Write, node)?;
     set_length(thread, node, bytes)
@@ -373,7 +378,8 @@ pub(super) fn pipe2(thread: &Arc<Thread>, [at, flags, ..]: Six) -> Answer {
         return Err(Errno(EINVAL));
     }
     let content = Content::Channel(Pipe::new());
-    let node = world().files.write().make_unnamed(S_IFIFO | 0o600, content, clock::now());
+    let owner = credentials::owner(&thread.credentials());
+    let node = world().files.write().make_unnamed(S_IFIFO | 0o600, owner, content, clock::now());
     let kept = flags & O_NONBLOCK;
     let [reads, writes] = [O_RDONLY, O_WRONLY].map(|way| Opened::of(Hold::of(node), way | kept));
     let closes = flags & O_CLOEXEC != 0;

@@ -1,6 +1,7 @@
 //! Calls about what is known of a file: its facts, and the file system that it is in.
 
 use super::super::content::Content;
+use super::super::credentials::guarded;
 use super::super::thread::Thread;
 use super::super::{clock, mounts, user, world};
 use super::Answer;
@@ -10,9 +11,9 @@ use alloc::sync::Arc;
 use foliant_files::{Facts, NodeId, Time};
 use foliant_linux::Errno;
 use foliant_units::{Bytes, Order};
-use linux_raw_sys::errno::{EINVAL, ESTALE};
+use linux_raw_sys::errno::{EACCES, EINVAL, ESTALE};
 use linux_raw_sys::general::{
-    __kernel_timespec, AT_SYMLINK_NOFOLLOW, S_IFMT, STATX_BASIC_STATS, UTIME_NOW, UTIME_OMIT, stat,
+    __kernel_timespec, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, UTIME_NOW, UTIME_OMIT, W_OK, stat,
     statfs, statx, statx_timestamp,
 };
 
@@ -63,19 +64,19 @@ impl Known {
 }
 
 pub(super) fn stat(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
-    Known::of(walk(&thread.process, HERE, path, 0)?)?.put(at)
+    Known::of(walk(thread, HERE, path, 0)?)?.put(at)
 }
 pub(super) fn lstat(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
-    Known::of(walk(&thread.process, HERE, path, AT_SYMLINK_NOFOLLOW)?)?.put(at)
+    Known::of(walk(thread, HERE, path, AT_SYMLINK_NOFOLLOW)?)?.put(at)
 }
 pub(super) fn fstat(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
     Known::of(super::bytes::opened(thread, number)?.node)?.put(at)
 }
 pub(super) fn newfstatat(thread: &Arc<Thread>, [number, path, at, flags, ..]: Six) -> Answer {
-    Known::of(walk(&thread.process, number, path, flags as u32)?)?.put(at)
+    Known::of(walk(thread, number, path, flags as u32)?)?.put(at)
 }
 pub(super) fn statx(thread: &Arc<Thread>, [number, path, flags, _, at, _]: Six) -> Answer {
-    let known = Known::of(walk(&thread.process, number, path, flags as u32)?)?;
+    let known = Known::of(walk(thread, number, path, flags as u32)?)?;
     let facts = &known.facts;
     let time =
         |time: Time| statx_timestamp { tv_sec: time.seconds, tv_nsec: time.nanos, __reserved: 0 };
@@ -109,37 +110,47 @@ fn put_statfs(node: NodeId, at: u64) -> Answer {
     user::put(at, &out).map(|()| 0)
 }
 pub(super) fn statfs(thread: &Arc<Thread>, [path, at, ..]: Six) -> Answer {
-    put_statfs(walk(&thread.process, HERE, path, 0)?, at)
+    put_statfs(walk(thread, HERE, path, 0)?, at)
 }
 pub(super) fn fstatfs(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
     put_statfs(super::bytes::opened(thread, number)?.node, at)
 }
 
-fn set_facts(node: NodeId, change: impl FnOnce(&mut Facts)) -> Answer {
+/// Changes what is known of a file, or nothing of it where that is refused.
+fn set_facts(node: NodeId, change: impl FnOnce(&mut Facts) -> Result<(), Errno>) -> Answer {
+    let mut answer = Ok(());
     changing(|files, now| {
         files.change_facts(node, |facts| {
-            change(facts);
-            facts.changed = now;
+            answer = change(facts);
+            if answer.is_ok() {
+                facts.changed = now;
+            }
         })
-    })
-    .map(|()| 0)
+    })?;
+    answer.map(|()| 0)
 }
-fn set_mode(node: NodeId, mode: u64) -> Answer {
-    set_facts(node, |facts| facts.mode = facts.mode & S_IFMT | mode as u32 & 0o7777)
+fn set_mode(thread: &Thread, node: NodeId, mode: u64) -> Answer {
+    let by = thread.credentials();
+    set_facts(node, |facts| {
+        facts.mode = by.chmod(&guarded(facts), mode as u32)?;
+        Ok(())
+    })
 }
 pub(super) fn chmod(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
-    set_mode(walk(&thread.process, HERE, path, 0)?, mode)
+    set_mode(thread, walk(thread, HERE, path, 0)?, mode)
 }
 pub(super) fn fchmod(thread: &Arc<Thread>, [number, mode, ..]: Six) -> Answer {
-    set_mode(super::bytes::opened(thread, number)?.node, mode)
+    set_mode(thread, super::bytes::opened(thread, number)?.node, mode)
 }
 pub(super) fn fchmodat(thread: &Arc<Thread>, [number, path, mode, ..]: Six) -> Answer {
-    set_mode(walk(&thread.process, number, path, 0)?, mode)
+    set_mode(thread, walk(thread, number, path, 0)?, mode)
 }
-fn set_owner(node: NodeId, uid: u64, gid: u64) -> Answer {
-    let given = |id: u64, before: u32| if id as u32 == u32::MAX { before } else { id as u32 };
+fn set_owner(thread: &Thread, node: NodeId, uid: u64, gid: u64) -> Answer {
+    let by = thread.credentials();
     set_facts(node, |facts| {
-        (facts.uid, facts.gid) = (given(uid, facts.uid), given(gid, facts.gid));
+        let new = by.chown(&guarded(facts), [uid as u32, gid as u32])?;
+        (facts.uid, facts.gid, facts.mode) = (new.uid, new.gid, new.mode);
+        Ok(())
     })
 }
 pub(super) fn chown(thread: &Arc<Thread>, [path, uid, gid, ..]: Six) -> Answer {
@@ -149,16 +160,12 @@ pub(super) fn lchown(thread: &Arc<Thread>, [path, uid, gid, ..]: Six) -> Answer 
     fchownat(thread, [HERE, path, uid, gid, AT_SYMLINK_NOFOLLOW.into(), 0])
 }
 pub(super) fn fchown(thread: &Arc<Thread>, [number, uid, gid, ..]: Six) -> Answer {
-    set_owner(super::bytes::opened(thread, number)?.node, uid, gid)
+    set_owner(thread, super::bytes::opened(thread, number)?.node, uid, gid)
 }
 pub(super) fn fchownat(thread: &Arc<Thread>, [number, path, uid, gid, flags, _]: Six) -> Answer {
-    set_owner(walk(&thread.process, number, path, flags as u32)?, uid, gid)
+    set_owner(thread, walk(thread, number, path, flags as u32)?, uid, gid)
 }
 pub(super) fn utimensat(thread: &Arc<Thread>, [number, path, times, flags, ..]: Six) -> Answer {
-    let node = match path {
-        0 => super::bytes::opened(thread, number)?.node,
-        path => walk(&thread.process, number, path, flags as u32)?,
-    };
     let now = clock::now();
     let given = |at: u64| {
         let it: __kernel_timespec = user::get(at)?;
@@ -173,8 +180,25 @@ pub(super) fn utimensat(thread: &Arc<Thread>, [number, path, times, flags, ..]: 
         0 => [Some(now); 2],
         at => [given(at)?, given(at.wrapping_add(size_of::<__kernel_timespec>() as u64))?],
     };
+    if [accessed, modified] == [None; 2] {
+        return Ok(0);
+    }
+    let node = match path {
+        0 => super::bytes::opened(thread, number)?.node,
+        path => walk(thread, number, path, flags as u32)?,
+    };
+    let by = thread.credentials();
     set_facts(node, |facts| {
+        // Who may write a file may say that it was touched now, and its owner everything.
+        let is_touch = [accessed, modified] == [Some(now); 2];
+        match () {
+            () if by.owns(facts.uid) => {}
+            () if !is_touch => return Err(Errno::PERM),
+            () if !by.may(&guarded(facts), W_OK) => return Err(Errno(EACCES)),
+            () => {}
+        }
         facts.accessed = accessed.unwrap_or(facts.accessed);
         facts.modified = modified.unwrap_or(facts.modified);
+        Ok(())
     })
 }

@@ -5,39 +5,99 @@ use super::super::thread::Thread;
 use super::super::user;
 use super::Answer;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use foliant_linux::Errno;
+use foliant_linux::credentials::{Credentials, Ids};
 use linux_raw_sys::errno::{EACCES, EINVAL, EPERM, ESRCH};
 
 type Six = [u64; 6];
 
-/// What is always 0 here: the user's number.
-pub(super) fn zero(_: &Arc<Thread>, _: Six) -> Answer {
+type Change = fn(&mut Credentials, [u32; 3]) -> Result<(), Errno>;
+
+/// Has a thread be what a call makes of it.
+fn change(thread: &Arc<Thread>, [one, two, three, ..]: Six, change: Change) -> Answer {
+    let mut new = Credentials::clone(&thread.credentials());
+    change(&mut new, [one as u32, two as u32, three as u32])?;
+    thread.become_other(new);
     Ok(0)
 }
-/// Real, effective and saved number of the user, or the group.
-pub(super) fn getres(_: &Arc<Thread>, [first, second, third, ..]: Six) -> Answer {
-    [first, second, third].into_iter().try_for_each(|at| user::put(at, &0u32)).map(|()| 0)
+pub(super) fn setuid(thread: &Arc<Thread>, ids: Six) -> Answer {
+    change(thread, ids, |it, [id, ..]| it.setuid(id))
 }
-/// Nobody becomes anybody else; -1 leaves a number what it is.
-fn set_ids(ids: &[u64]) -> Answer {
-    let is_own = |id: &u64| matches!(*id as u32, 0 | u32::MAX);
-    if ids.iter().all(is_own) { Ok(0) } else { Err(Errno(EPERM)) }
+pub(super) fn setgid(thread: &Arc<Thread>, ids: Six) -> Answer {
+    change(thread, ids, |it, [id, ..]| it.setgid(id))
 }
-pub(super) fn set_id(_: &Arc<Thread>, [id, ..]: Six) -> Answer {
-    match id as u32 {
-        u32::MAX => Err(Errno(EINVAL)),
-        _ => set_ids(&[id]),
+pub(super) fn setreuid(thread: &Arc<Thread>, ids: Six) -> Answer {
+    change(thread, ids, |it, [real, effective, _]| it.setreuid([real, effective]))
+}
+pub(super) fn setregid(thread: &Arc<Thread>, ids: Six) -> Answer {
+    change(thread, ids, |it, [real, effective, _]| it.setregid([real, effective]))
+}
+pub(super) fn setresuid(thread: &Arc<Thread>, ids: Six) -> Answer {
+    change(thread, ids, Credentials::setresuid)
+}
+pub(super) fn setresgid(thread: &Arc<Thread>, ids: Six) -> Answer {
+    change(thread, ids, Credentials::setresgid)
+}
+pub(super) fn setfsuid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    let mut new = Credentials::clone(&thread.credentials());
+    let before = new.setfsuid(id as u32);
+    thread.become_other(new);
+    Ok(before.into())
+}
+pub(super) fn setfsgid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    let mut new = Credentials::clone(&thread.credentials());
+    let before = new.setfsgid(id as u32);
+    thread.become_other(new);
+    Ok(before.into())
+}
+pub(super) fn setgroups(thread: &Arc<Thread>, [count, at, ..]: Six) -> Answer {
+    let mut new = Credentials::clone(&thread.credentials());
+    let count = count as u32 as usize;
+    new.may_set_groups(count)?;
+    let bytes = user::get_bytes(at, count * size_of::<u32>())?;
+    let (groups, _) = bytes.as_chunks();
+    new.setgroups(groups.iter().map(|group| u32::from_le_bytes(*group)).collect())?;
+    thread.become_other(new);
+    Ok(0)
+}
+pub(super) fn getgroups(thread: &Arc<Thread>, [room, at, ..]: Six) -> Answer {
+    let own = thread.credentials();
+    let count = own.groups().len() as u64;
+    let room = u64::try_from(room as i32).map_err(|_| Errno(EINVAL))?;
+    if room > 0 {
+        if count > room {
+            return Err(Errno(EINVAL));
+        }
+        let bytes: Vec<u8> = own.groups().iter().flat_map(|group| group.to_le_bytes()).collect();
+        user::put_bytes(at, &bytes)?;
     }
+    Ok(count)
 }
-pub(super) fn set_two_ids(_: &Arc<Thread>, [first, second, ..]: Six) -> Answer {
-    set_ids(&[first, second])
+pub(super) fn getuid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.credentials().user.real.into())
 }
-pub(super) fn set_three_ids(_: &Arc<Thread>, [first, second, third, ..]: Six) -> Answer {
-    set_ids(&[first, second, third])
+pub(super) fn geteuid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.credentials().user.effective.into())
 }
-pub(super) fn setgroups(_: &Arc<Thread>, [count, ..]: Six) -> Answer {
-    if count == 0 { Ok(0) } else { Err(Errno(EPERM)) }
+pub(super) fn getgid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.credentials().group.real.into())
+}
+pub(super) fn getegid(thread: &Arc<Thread>, _: Six) -> Answer {
+    Ok(thread.credentials().group.effective.into())
+}
+/// Puts real, effective and saved number.
+fn put_three(ids: &Ids, [real, effective, saved, ..]: Six) -> Answer {
+    user::put(real, &ids.real)?;
+    user::put(effective, &ids.effective)?;
+    user::put(saved, &ids.saved).map(|()| 0)
+}
+pub(super) fn getresuid(thread: &Arc<Thread>, at: Six) -> Answer {
+    put_three(&thread.credentials().user, at)
+}
+pub(super) fn getresgid(thread: &Arc<Thread>, at: Six) -> Answer {
+    put_three(&thread.credentials().group, at)
 }
 pub(super) fn getpid(thread: &Arc<Thread>, _: Six) -> Answer {
     Ok(thread.process.id.into())

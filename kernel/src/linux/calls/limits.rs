@@ -7,6 +7,7 @@ use super::Answer;
 use crate::memory::managed;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
+use foliant_linux::credentials::By;
 use linux_raw_sys::errno::{EINVAL, ESRCH};
 use linux_raw_sys::general::{
     RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF, RUSAGE_THREAD, rlimit64,
@@ -18,10 +19,10 @@ pub(super) fn getrlimit(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
     user::put(at, &thread.process.limits.get(number)?).map(|()| 0)
 }
 pub(super) fn setrlimit(thread: &Arc<Thread>, [number, at, ..]: Six) -> Answer {
-    set(&thread.process, number, user::get(at)?)
+    set(thread, &thread.process, number, user::get(at)?)
 }
-fn set(process: &Arc<Process>, number: u64, to: rlimit64) -> Answer {
-    process.limits.set(number, to)?;
+fn set(by: &Thread, process: &Arc<Process>, number: u64, to: rlimit64) -> Answer {
+    process.limits.set(number, to, &by.credentials())?;
     if number == u64::from(RLIMIT_CPU) {
         spending::note_limit(process);
     }
@@ -37,9 +38,14 @@ pub(super) fn prlimit64(thread: &Arc<Thread>, [id, number, new, old, ..]: Six) -
         0 => thread.process.clone(),
         id => process::of_id(id).ok_or(Errno(ESRCH))?,
     };
+    let own = thread.credentials();
+    let is_own = process.id == thread.process.id;
+    if !is_own && !own.may_look_at(&process.credentials.get(), By::Call) {
+        return Err(Errno::PERM);
+    }
     let before = process.limits.get(number)?;
     if new != 0 {
-        set(&process, number, user::get(new)?)?;
+        set(thread, &process, number, user::get(new)?)?;
     }
     if old != 0 {
         user::put(old, &before)?;

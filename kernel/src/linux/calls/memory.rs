@@ -1,19 +1,21 @@
 //! Calls about memory: arguments go on to `foliant-linux`.
 
 use super::super::content::{Bytes, Content};
+use super::super::credentials;
 use super::super::hold::Hold;
 use super::super::opened::{Descriptor, Opened};
 use super::super::thread::Thread;
-use super::super::{File, clock, user, userfault, world};
+use super::super::{File, Memory, clock, user, userfault, world};
 use super::Answer;
 use crate::memory::manager;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use foliant_linux::Errno;
+use foliant_linux::{Errno, Limits};
+use foliant_units::Bytes as Size;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE, MFD_CLOEXEC, O_RDWR,
-    PROT_WRITE, S_IFREG,
+    PROT_WRITE, RLIMIT_MEMLOCK, S_IFREG, UFFD_USER_MODE_ONLY,
 };
 
 type Six = [u64; 6];
@@ -22,8 +24,17 @@ const PAGE: u64 = 4096;
 /// Pages that `mincore` tells of at a time.
 const TOLD: u64 = 4096;
 
+/// Calls a thread's memory by which it may lock some: as much as its limit says, or root all.
+fn locking<R>(thread: &Thread, work: impl FnOnce(&mut Memory) -> R) -> R {
+    let limit = thread.process.limits.now(RLIMIT_MEMLOCK);
+    let locked = if thread.credentials().is_root() { u64::MAX } else { limit };
+    thread.process.with_memory_alone(|memory| {
+        memory.set_limits(Limits { locked: Size::new(locked), ..memory.limits() });
+        work(memory)
+    })
+}
 pub(super) fn brk(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
-    Ok(thread.process.with_memory_alone(|memory| memory.brk(at)))
+    Ok(locking(thread, |memory| memory.brk(at)))
 }
 pub(super) fn mmap(
     thread: &Arc<Thread>,
@@ -60,9 +71,7 @@ pub(super) fn mmap(
     }
     // A device of zeros gives memory of the program's own.
     let own = if file.is_none() { MAP_ANONYMOUS } else { 0 };
-    thread.process.with_memory_alone(|memory| {
-        memory.mmap(at, bytes, rights, flags | own, file.as_ref(), offset)
-    })
+    locking(thread, |memory| memory.mmap(at, bytes, rights, flags | own, file.as_ref(), offset))
 }
 /// What a device of zeros maps: a file of its own where it is shared. Others cannot be mapped.
 fn of_device(opened: &Opened, is_shared: bool, bytes: u64) -> Result<Option<File>, Errno> {
@@ -80,7 +89,7 @@ pub(super) fn mprotect(thread: &Arc<Thread>, [at, bytes, rights, ..]: Six) -> An
     thread.process.with_memory_alone(|memory| memory.mprotect(at, bytes, rights as u32))
 }
 pub(super) fn mremap(thread: &Arc<Thread>, [at, old, new, flags, to, _]: Six) -> Answer {
-    thread.process.with_memory_alone(|memory| memory.mremap(at, old, new, flags as u32, to))
+    locking(thread, |memory| memory.mremap(at, old, new, flags as u32, to))
 }
 pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Answer {
     let (process, advice) = (&thread.process, advice as u32);
@@ -122,16 +131,16 @@ pub(super) fn mincore(thread: &Arc<Thread>, [at, bytes, into, ..]: Six) -> Answe
     }
 }
 pub(super) fn mlock(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
-    thread.process.with_memory_alone(|memory| memory.mlock(at, bytes))
+    locking(thread, |memory| memory.mlock(at, bytes))
 }
 pub(super) fn mlock2(thread: &Arc<Thread>, [at, bytes, flags, ..]: Six) -> Answer {
-    thread.process.with_memory_alone(|memory| memory.mlock2(at, bytes, flags as u32))
+    locking(thread, |memory| memory.mlock2(at, bytes, flags as u32))
 }
 pub(super) fn munlock(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.munlock(at, bytes))
 }
 pub(super) fn mlockall(thread: &Arc<Thread>, [flags, ..]: Six) -> Answer {
-    thread.process.with_memory_alone(|memory| memory.mlockall(flags as u32))
+    locking(thread, |memory| memory.mlockall(flags as u32))
 }
 pub(super) fn munlockall(thread: &Arc<Thread>, _: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.munlockall())
@@ -145,7 +154,8 @@ pub(super) fn memfd_create(thread: &Arc<Thread>, [name, flags, ..]: Six) -> Answ
     })?;
     let file = File::memfd(manager(), &name, flags)?;
     let content = Content::Memory(Bytes::of(file));
-    let node = world().files.write().make_unnamed(S_IFREG | 0o777, content, clock::now());
+    let owner = credentials::owner(&thread.credentials());
+    let node = world().files.write().make_unnamed(S_IFREG | 0o777, owner, content, clock::now());
     let opened = Opened::of(Hold::of(node), O_RDWR)?;
     let closes = flags & MFD_CLOEXEC != 0;
     thread.process.descriptors.lock().add(0, Descriptor { opened, closes })
@@ -153,6 +163,9 @@ pub(super) fn memfd_create(thread: &Arc<Thread>, [name, flags, ..]: Six) -> Answ
 
 pub(super) fn userfaultfd(thread: &Arc<Thread>, [flags, ..]: Six) -> Answer {
     let flags = flags as u32;
+    if flags & UFFD_USER_MODE_ONLY == 0 {
+        thread.needs_root()?;
+    }
     let descriptor = userfault::open(thread, flags)?;
     thread.process.descriptors.lock().add(0, descriptor)
 }

@@ -27,7 +27,7 @@ fn text(at: u64) -> Result<String, Errno> {
 }
 fn folder(thread: &Thread, at: u64, last: Last) -> Result<NodeId, Errno> {
     let path = user::get_path(at)?;
-    let node = thread.process.walk(thread.process.folder(), &path, last)?;
+    let node = thread.process.walk(&thread.credentials(), thread.process.folder(), &path, last)?;
     if world().files.read().is_folder(node) { Ok(node) } else { Err(Errno(ENOTDIR)) }
 }
 
@@ -38,6 +38,7 @@ pub(super) fn mount(thread: &Arc<Thread>, [source, at, kind, flags, options, _]:
         return Err(Errno(EINVAL));
     }
     let folder = folder(thread, at, Last::Follow)?;
+    thread.needs_root()?;
     if flags & (MS_REMOUNT | MS_PRIVATE | MS_SHARED | MS_SLAVE | MS_UNBINDABLE) != 0 {
         return Ok(0);
     }
@@ -51,5 +52,7 @@ pub(super) fn umount2(thread: &Arc<Thread>, [at, flags, ..]: Six) -> Answer {
         return Err(Errno(EINVAL));
     }
     let last = if flags & NO_FOLLOW != 0 { Last::Keep } else { Last::Follow };
-    mounts::unmount(folder(thread, at, last)?).map(|()| 0)
+    let folder = folder(thread, at, last)?;
+    thread.needs_root()?;
+    mounts::unmount(folder).map(|()| 0)
 }

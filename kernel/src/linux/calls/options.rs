@@ -118,7 +118,7 @@ pub(super) fn getsockopt(thread: &Arc<Thread>, [number, level, name, at, room, _
         }]),
         SO_ERROR => words(&[socket.take_error().map_or(0, |why| why.0)]),
         SO_ACCEPTCONN => words(&[socket.is_listening().into()]),
-        SO_PEERCRED if is_unix => words(&[socket.peer_process(), 0, 0]),
+        SO_PEERCRED if is_unix => words(&socket.peer_task()),
         SO_LINGER => words(&socket.options.lock().lingers.map(|it| it as u32)),
         SO_SNDBUF | SO_RCVBUF => {
             let value = socket.options.lock().rooms[usize::from(name == SO_RCVBUF)];

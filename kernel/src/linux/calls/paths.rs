@@ -1,6 +1,7 @@
 //! Calls about names of files.
 
 use super::super::content::Content;
+use super::super::credentials::{self, Walker, guarded};
 use super::super::hold::Hold;
 use super::super::opened::{Descriptor, Opened};
 use super::super::process::Process;
@@ -11,15 +12,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use foliant_files::{
-    Body, Files, Final, Last, NodeId, Place, Purpose, Refused, Time, rename_flags,
+    Body, Facts, Files, Final, Last, NodeId, Place, Purpose, Refused, Time, rename_flags,
 };
 use foliant_linux::Errno;
+use foliant_linux::credentials::{By, Credentials};
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ERANGE, ESTALE};
 use linux_raw_sys::errno::{EEXIST, ENXIO};
 use linux_raw_sys::general::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_ACCMODE,
-    O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC,
-    O_WRONLY, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, X_OK,
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW,
+    O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW, O_PATH, O_RDONLY,
+    O_TMPFILE, O_TRUNC, O_WRONLY, R_OK, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, W_OK, X_OK,
 };
 
 type Six = [u64; 6];
@@ -38,7 +40,17 @@ fn folder(process: &Process, number: u64, path: &[u8]) -> Result<NodeId, Errno> 
     if is_folder { Ok(node) } else { Err(Errno(ENOTDIR)) }
 }
 /// Where a path of a call leads; an empty one to the descriptor itself, where the flags allow it.
-pub(super) fn walk(process: &Process, number: u64, path: u64, flags: u32) -> Result<NodeId, Errno> {
+pub(super) fn walk(thread: &Thread, number: u64, path: u64, flags: u32) -> Result<NodeId, Errno> {
+    walk_by(thread, &thread.credentials(), [number, path], flags)
+}
+/// Where it would lead somebody else.
+fn walk_by(
+    thread: &Thread,
+    by: &Credentials,
+    [number, path]: [u64; 2],
+    flags: u32,
+) -> Result<NodeId, Errno> {
+    let process = &thread.process;
     let path = user::get_path(path)?;
     if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
         return match number as i32 == AT_FDCWD {
@@ -47,14 +59,17 @@ pub(super) fn walk(process: &Process, number: u64, path: u64, flags: u32) -> Res
         };
     }
     let last = if flags & AT_SYMLINK_NOFOLLOW != 0 { Last::Keep } else { Last::Follow };
-    process.walk(folder(process, number, &path)?, &path, last)
+    process.walk(by, folder(process, number, &path)?, &path, last)
 }
 /// Where the last name of a path goes.
-fn place(process: &Process, number: u64, path: u64) -> Result<Place, Errno> {
+fn place(thread: &Thread, number: u64, path: u64) -> Result<Place, Errno> {
     let path = user::get_path(path)?;
-    let from = folder(process, number, &path)?;
-    let asked = |content: &Content| content.link(process.id);
-    names::look(|files| files.place(from, &path, Last::Keep, &asked))
+    place_from(thread, folder(&thread.process, number, &path)?, &path)
+}
+/// Where the last name of a path from a folder on goes.
+pub(super) fn place_from(thread: &Thread, from: NodeId, path: &[u8]) -> Result<Place, Errno> {
+    let walker = Walker { process: &thread.process, credentials: &thread.credentials() };
+    names::look(|files| files.place(from, path, Last::Keep, &walker))
 }
 /// Changes names.
 pub(super) fn changing<R>(
@@ -71,23 +86,25 @@ pub(super) fn creat(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
 }
 pub(super) fn openat(thread: &Arc<Thread>, [number, path, flags, mode, ..]: Six) -> Answer {
     let (process, flags, mode) = (&thread.process, flags as u32, mode as u32);
+    let by = thread.credentials();
     let path = user::get_path(path)?;
     let from = folder(process, number, &path)?;
     let is_unnamed = flags & O_TMPFILE == O_TMPFILE;
-    let node = if is_unnamed {
-        let node = process.walk(from, &path, Last::Follow)?;
+    let (node, is_new) = if is_unnamed {
+        let node = process.walk(&by, from, &path, Last::Follow)?;
         if !world().files.read().is_folder(node) {
             return Err(Errno(ENOTDIR));
         }
         if flags & O_ACCMODE == O_RDONLY {
             return Err(Errno(EINVAL));
         }
+        credentials::allowed(&by, node, W_OK | X_OK)?;
         let mode = S_IFREG | process.masked(mode);
         let mut files = world().files.write();
         let content = mounts::new_file(&files, node, b"#")?;
-        files.make_unnamed(mode, content, clock::now())
+        (files.make_unnamed(mode, credentials::owner(&by), content, clock::now()), true)
     } else {
-        find_or_make(process, from, &path, flags, mode)?
+        find_or_make(&Walker { process, credentials: &by }, from, &path, (flags, mode))?
     };
     let facts = world().files.read().facts(node).ok_or(Errno(ESTALE))?;
     let is_folder = world().files.read().is_folder(node);
@@ -103,6 +120,9 @@ pub(super) fn openat(thread: &Arc<Thread>, [number, path, flags, mode, ..]: Six)
     if flags & O_DIRECTORY != 0 && !is_folder && !is_unnamed {
         return Err(Errno(ENOTDIR));
     }
+    if flags & O_PATH == 0 && !is_new {
+        may_open(thread, node, &facts, flags)?;
+    }
     let hold = match writes && flags & O_PATH == 0 {
         true => Hold::to(Purpose::Write, node)?,
         false => Hold::of(node),
@@ -114,29 +134,49 @@ pub(super) fn openat(thread: &Arc<Thread>, [number, path, flags, mode, ..]: Six)
     let closes = flags & O_CLOEXEC != 0;
     process.descriptors.lock().add(0, Descriptor { opened, closes })
 }
-/// The node that `open` means.
+/// Whether a thread may open a file that was there.
+fn may_open(thread: &Thread, node: NodeId, facts: &Facts, flags: u32) -> Result<(), Errno> {
+    let by = thread.credentials();
+    let wanted = match flags & O_ACCMODE {
+        O_RDONLY => R_OK,
+        O_WRONLY => W_OK,
+        _ => R_OK | W_OK,
+    };
+    let wanted = wanted | if flags & O_TRUNC != 0 { W_OK } else { 0 };
+    if !by.may(&guarded(facts), wanted) {
+        return Err(Errno(EACCES));
+    }
+    if flags & O_NOATIME != 0 && !by.owns(facts.uid) {
+        return Err(Errno::PERM);
+    }
+    let shown = world().files.read().leaf(node).and_then(Content::shows);
+    match shown {
+        Some(other) if !thread.may_look_at(&other, By::Files) => Err(Errno(EACCES)),
+        _ => Ok(()),
+    }
+}
+/// The node that `open` means, and whether it was made for that.
 fn find_or_make(
-    process: &Process,
+    walker: &Walker<'_>,
     from: NodeId,
     path: &[u8],
-    flags: u32,
-    mode: u32,
-) -> Result<NodeId, Errno> {
+    (flags, mode): (u32, u32),
+) -> Result<(NodeId, bool), Errno> {
+    let process = walker.process;
     let keeps = flags & O_NOFOLLOW != 0 || flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
     let last = if keeps { Last::Keep } else { Last::Follow };
     if flags & O_CREAT == 0 || flags & O_PATH != 0 {
-        return process.walk(from, path, last);
+        return Ok((process.walk(walker.credentials, from, path, last)?, false));
     }
     if flags & O_DIRECTORY != 0 {
         return Err(Errno(EINVAL));
     }
     if let Some(node) = process.named_descriptor(path).filter(|_| !keeps) {
-        return Ok(node);
+        return Ok((node, false));
     }
-    let asked = |content: &Content| content.link(process.id);
     let (mut files, place) = loop {
         let files = world().files.write();
-        match files.place_to_open(from, path, last, &asked) {
+        match files.place_to_open(from, path, last, walker) {
             Err(Refused::Due(folder)) => {
                 drop(files);
                 names::fill(folder);
@@ -146,15 +186,18 @@ fn find_or_make(
     };
     match place.node() {
         Some(_) if flags & O_EXCL != 0 => Err(Errno(EEXIST)),
-        Some(node) => Ok(node),
+        Some(node) => Ok((node, false)),
         None => {
-            let mode = S_IFREG | process.masked(mode);
+            let above = files.facts(place.folder()).ok_or(Errno(ESTALE))?;
+            let mode = walker.credentials.new_mode(&guarded(&above), process.masked(mode));
+            let mode = S_IFREG | mode;
             let name = match place.last() {
                 Final::Name(name) => name.clone(),
                 _ => Vec::new(),
             };
             let content = mounts::new_file(&files, place.folder(), &name)?;
-            files.make(&place, mode, Body::Leaf(content), clock::now()).map_err(refused)
+            let made = files.make(&place, mode, Body::Leaf(content), clock::now());
+            made.map(|node| (node, true)).map_err(refused)
         }
     }
 }
@@ -184,25 +227,32 @@ pub(super) fn access(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
 pub(super) fn faccessat(thread: &Arc<Thread>, [number, path, mode, ..]: Six) -> Answer {
     faccessat2(thread, [number, path, mode, 0, 0, 0])
 }
-/// Everybody is root, who may do everything but execute what nobody may.
+/// Asks for whoever the thread really is, or for whoever it acts as.
 pub(super) fn faccessat2(thread: &Arc<Thread>, [number, path, mode, flags, ..]: Six) -> Answer {
-    if mode & !7 != 0 {
+    let flags = flags as u32;
+    let known = AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
+    if mode & !7 != 0 || flags & !known != 0 {
         return Err(Errno(EINVAL));
     }
-    let node = walk(&thread.process, number, path, flags as u32)?;
-    let files = world().files.read();
-    let facts = files.facts(node).ok_or(Errno(ESTALE))?;
-    let is_allowed = mode & u64::from(X_OK) == 0 || facts.mode & 0o111 != 0;
-    if is_allowed { Ok(0) } else { Err(Errno(EACCES)) }
+    let own = thread.credentials();
+    let by = if flags & AT_EACCESS != 0 { own } else { Arc::new(own.as_real()) };
+    let node = walk_by(thread, &by, [number, path], flags)?;
+    credentials::allowed(&by, node, mode as u32).map(|()| 0)
 }
 
 pub(super) fn chdir(thread: &Arc<Thread>, [path, ..]: Six) -> Answer {
-    let path = user::get_path(path)?;
-    thread.process.enter(&path).map(|()| 0)
+    enter(thread, walk(thread, HERE, path, 0)?)
 }
 pub(super) fn fchdir(thread: &Arc<Thread>, [number, ..]: Six) -> Answer {
     let opened = super::bytes::opened(thread, number)?;
-    thread.process.enter_node(opened.node).map(|()| 0)
+    enter(thread, opened.node)
+}
+fn enter(thread: &Thread, node: NodeId) -> Answer {
+    if !world().files.read().is_folder(node) {
+        return Err(Errno(ENOTDIR));
+    }
+    credentials::allowed(&thread.credentials(), node, X_OK)?;
+    thread.process.enter_node(node).map(|()| 0)
 }
 pub(super) fn getcwd(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
     let path = world().files.read().path_of(thread.process.folder());
@@ -258,7 +308,7 @@ pub(super) fn readlink(thread: &Arc<Thread>, [path, at, bytes, ..]: Six) -> Answ
 }
 pub(super) fn readlinkat(thread: &Arc<Thread>, [number, path, at, bytes, ..]: Six) -> Answer {
     let flags = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
-    let node = walk(&thread.process, number, path, flags)?;
+    let node = walk(thread, number, path, flags)?;
     let text = {
         let files = world().files.read();
         let text = files.link_text(node).map(<[u8]>::to_vec);
@@ -279,7 +329,7 @@ pub(super) fn symlinkat(thread: &Arc<Thread>, [text, number, path, ..]: Six) -> 
     if text.is_empty() {
         return Err(Errno(ENOENT));
     }
-    let place = place(&thread.process, number, path)?;
+    let place = place(thread, number, path)?;
     changing(|files, now| files.make(&place, 0o777, Body::Link(text), now)).map(|_| 0)
 }
 pub(super) fn link(thread: &Arc<Thread>, [old, new, ..]: Six) -> Answer {
@@ -288,8 +338,8 @@ pub(super) fn link(thread: &Arc<Thread>, [old, new, ..]: Six) -> Answer {
 pub(super) fn linkat(thread: &Arc<Thread>, [from, old, to, new, flags, _]: Six) -> Answer {
     let follows = flags as u32 & AT_SYMLINK_FOLLOW != 0;
     let flags = flags as u32 & AT_EMPTY_PATH | if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
-    let node = walk(&thread.process, from, old, flags)?;
-    let place = place(&thread.process, to, new)?;
+    let node = walk(thread, from, old, flags)?;
+    let place = place(thread, to, new)?;
     changing(|files, now| files.link(node, &place, now)).map(|()| 0)
 }
 pub(super) fn unlink(thread: &Arc<Thread>, [path, ..]: Six) -> Answer {
@@ -302,7 +352,7 @@ pub(super) fn unlinkat(thread: &Arc<Thread>, [number, path, flags, ..]: Six) -> 
     if flags & !u64::from(AT_REMOVEDIR) != 0 {
         return Err(Errno(EINVAL));
     }
-    let place = place(&thread.process, number, path)?;
+    let place = place(thread, number, path)?;
     if flags != 0 {
         return changing(|files, now| files.remove_folder(&place, now)).map(|()| 0);
     }
@@ -314,7 +364,7 @@ pub(super) fn mkdir(thread: &Arc<Thread>, [path, mode, ..]: Six) -> Answer {
     mkdirat(thread, [HERE, path, mode, 0, 0, 0])
 }
 pub(super) fn mkdirat(thread: &Arc<Thread>, [number, path, mode, ..]: Six) -> Answer {
-    let place = place(&thread.process, number, path)?;
+    let place = place(thread, number, path)?;
     let mode = thread.process.masked(mode as u32);
     changing(|files, now| files.make(&place, mode, Body::Folder, now)).map(|_| 0)
 }
@@ -326,8 +376,8 @@ pub(super) fn renameat(thread: &Arc<Thread>, [from, old, to, new, ..]: Six) -> A
 }
 pub(super) fn renameat2(thread: &Arc<Thread>, [from, old, to, new, flags, _]: Six) -> Answer {
     rename_flags(flags as u32).map_err(refused)?;
-    let old = place(&thread.process, from, old)?;
-    let new = place(&thread.process, to, new)?;
+    let old = place(thread, from, old)?;
+    let new = place(thread, to, new)?;
     let gone = changing(|files, now| files.rename(&old, &new, flags as u32, now))?;
     drop(gone);
     Ok(0)

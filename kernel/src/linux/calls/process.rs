@@ -17,8 +17,8 @@ use linux_raw_sys::general::{
     __WALL, __WCLONE, __WNOTHREAD, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_DETACHED,
     CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER,
     CLONE_NEWUTS, CLONE_PARENT, CLONE_PARENT_SETTID, CLONE_PIDFD, CLONE_SETTLS, CLONE_SIGHAND,
-    CLONE_THREAD, CLONE_VFORK, CLONE_VM, CSIGNAL, P_ALL, P_PGID, P_PID, WCONTINUED, WEXITED,
-    WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED, clone_args,
+    CLONE_THREAD, CLONE_VFORK, CLONE_VM, CSIGNAL, P_ALL, P_PGID, P_PID, RLIMIT_NPROC, WCONTINUED,
+    WEXITED, WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED, clone_args,
 };
 use linux_raw_sys::prctl::{
     PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_NO_NEW_PRIVS, PR_GET_PDEATHSIG, PR_SET_DUMPABLE,
@@ -135,6 +135,17 @@ pub(super) fn clone3(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answer {
     make(thread, &New { flags: flags as u32, stack, parent_at, child_at, pidfd_at, base })
 }
 
+/// Refuses one more thread to whose user has as many as its process may have. Root is not asked.
+fn may_have_more(thread: &Thread) -> Result<(), Errno> {
+    let (own, limit) = (thread.credentials(), thread.process.limits.now(RLIMIT_NPROC));
+    if own.is_root() || own.user.real == 0 || limit == u64::MAX {
+        return Ok(());
+    }
+    let of_user = process::all().into_iter().filter(|process| process.user() == own.user.real);
+    let count: usize = of_user.map(|process| process.threads.lock().len().max(1)).sum();
+    if (count as u64) < limit { Ok(()) } else { Err(Errno::AGAIN) }
+}
+
 /// Makes a thread, or a process with one.
 fn make(thread: &Arc<Thread>, new: &New) -> Answer {
     let has = |flag: u32| new.flags & flag != 0;
@@ -149,6 +160,7 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
     if has(CLONE_SETTLS) && !is_base(new.base) {
         return Err(Errno::PERM);
     }
+    may_have_more(thread)?;
     if has(CLONE_PIDFD) {
         user::put(new.pidfd_at, &-1i32)?;
     }
@@ -287,7 +299,7 @@ pub(super) fn waitid(thread: &Arc<Thread>, [kind, id, info, flags, usage, _]: Si
         user::put(usage, &used.unwrap_or_default().told())?;
     }
     if info != 0 {
-        let told = found.map(|(child, became)| Info::of_child(child.id, became));
+        let told = found.map(|(child, became)| Info::of_child(&child, became));
         user::put(info, &told.unwrap_or(user::zeros()))?;
     }
     Ok(0)
@@ -350,10 +362,10 @@ pub(super) fn prctl(thread: &Arc<Thread>, [what, at, rest @ ..]: Six) -> Answer 
             let number = thread.process.dies_with.load(Ordering::Relaxed);
             user::put(at, &number).map(|()| 0)
         }
-        // Kept and told: everybody may look at everybody, and nobody becomes more by a file.
         PR_GET_DUMPABLE => Ok(thread.process.is_dumpable.load(Ordering::Relaxed).into()),
         PR_SET_DUMPABLE if at <= 1 => {
             thread.process.is_dumpable.store(at == 1, Ordering::Relaxed);
+            texts::note_owner(&thread.process);
             Ok(0)
         }
         PR_GET_NO_NEW_PRIVS => Ok(thread.process.is_kept_low.load(Ordering::Relaxed).into()),

@@ -12,8 +12,9 @@ use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
+use foliant_linux::credentials::By;
 use foliant_linux::{Adviser, Errno};
-use linux_raw_sys::errno::{EBADF, EINVAL, ESRCH};
+use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ESRCH};
 use linux_raw_sys::general::{O_NONBLOCK, O_RDWR};
 
 type Six = [u64; 6];
@@ -26,13 +27,16 @@ enum Way {
     There,
 }
 
-fn transfer([id, own, owns, other, others, flags]: Six, way: Way) -> Answer {
+fn transfer(thread: &Thread, [id, own, owns, other, others, flags]: Six, way: Way) -> Answer {
     if flags != 0 {
         return Err(Errno(EINVAL));
     }
     let (mut own, mut other) = (buffers(own, owns)?, buffers(other, others)?);
     let process = process::of_id(id as u32).ok_or(Errno(ESRCH))?;
     let memory = process.memory().ok_or(Errno(ESRCH))?;
+    if !thread.may_look_at(&process, By::Call) {
+        return Err(Errno::PERM);
+    }
     let (mut own, mut other) = (own.iter_mut(), other.iter_mut());
     let (mut here, mut there) = (Buffer { at: 0, bytes: 0 }, Buffer { at: 0, bytes: 0 });
     let mut done = 0;
@@ -70,11 +74,11 @@ fn transfer([id, own, owns, other, others, flags]: Six, way: Way) -> Answer {
         }
     }
 }
-pub(super) fn process_vm_readv(_: &Arc<Thread>, asked: Six) -> Answer {
-    transfer(asked, Way::Here)
+pub(super) fn process_vm_readv(thread: &Arc<Thread>, asked: Six) -> Answer {
+    transfer(thread, asked, Way::Here)
 }
-pub(super) fn process_vm_writev(_: &Arc<Thread>, asked: Six) -> Answer {
-    transfer(asked, Way::There)
+pub(super) fn process_vm_writev(thread: &Arc<Thread>, asked: Six) -> Answer {
+    transfer(thread, asked, Way::There)
 }
 
 pub(super) fn pidfd_open(thread: &Arc<Thread>, [id, flags, ..]: Six) -> Answer {
@@ -106,6 +110,12 @@ pub(super) fn process_madvise(
     let process = of_descriptor(thread, number)?;
     let by = if Arc::ptr_eq(&process, &thread.process) { Adviser::Itself } else { Adviser::Other };
     let memory = process.memory().ok_or(Errno(ESRCH))?;
+    if by == Adviser::Other {
+        if !thread.may_look_at(&process, By::Files) {
+            return Err(Errno(EACCES));
+        }
+        thread.needs_root()?;
+    }
     memory.with_alone(|memory| memory.process_madvise(&ranges, advice as u32, flags as u32, by))
 }
 pub(super) fn pidfd_send_signal(
@@ -121,8 +131,9 @@ pub(super) fn pidfd_send_signal(
     if process.is_gone() {
         return Err(Errno(ESRCH));
     }
+    super::signals::may_send(thread, &process, signal.into())?;
     if signal != 0 {
-        process.send(Info::sent(signal, 0, thread.process.id));
+        process.send(Info::sent(signal, 0, thread.process.id, thread.credentials().user.real));
     }
     Ok(0)
 }

@@ -10,10 +10,10 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
 use foliant_units::Cpu;
-use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
+use linux_raw_sys::errno::{EACCES, EINVAL, EPERM, ESRCH};
 use linux_raw_sys::general::{
-    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, SCHED_BATCH, SCHED_FIFO, SCHED_IDLE, SCHED_NORMAL,
-    SCHED_RR, membarrier_cmd,
+    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_NICE, SCHED_BATCH, SCHED_FIFO, SCHED_IDLE,
+    SCHED_NORMAL, SCHED_RR, membarrier_cmd,
 };
 
 type Six = [u64; 6];
@@ -42,6 +42,20 @@ fn online() -> u64 {
     u64::MAX >> (64 - smp::online().min(64))
 }
 
+/// Refuses who may not say how a thread is scheduled.
+fn may_schedule(thread: &Thread, other: &dyn Member) -> Result<(), Errno> {
+    let may = thread.credentials().may_schedule(&other.credentials());
+    if may { Ok(()) } else { Err(Errno(EPERM)) }
+}
+/// Whether a thread may have this niceness: root says so, or it is no less than before, or than
+/// `RLIMIT_NICE`.
+fn may_hurry(thread: &Thread, other: &dyn Member, nice: i32) -> bool {
+    let before = other.scheduled().wishes.nice.load(Ordering::Relaxed);
+    let limit = process::of_id(other.process_id()).map_or(0, |it| it.limits.now(RLIMIT_NICE));
+    let fits = u64::try_from(20 - nice).is_ok_and(|nice| nice <= limit);
+    nice >= before || fits || thread.credentials().is_root()
+}
+
 pub(super) fn sched_getaffinity(thread: &Arc<Thread>, [id, bytes, at, ..]: Six) -> Answer {
     if bytes < 8 || !bytes.is_multiple_of(8) {
         return Err(Errno(EINVAL));
@@ -59,6 +73,7 @@ pub(super) fn sched_setaffinity(thread: &Arc<Thread>, [id, bytes, at, ..]: Six) 
         return Err(Errno(EINVAL));
     }
     let other = thread_of(thread, id)?;
+    may_schedule(thread, &*other)?;
     other.scheduled().wishes.allowed.store(allowed, Ordering::Relaxed);
     if other.id() == thread.id && allowed & 1 << cpu::me().0 == 0 {
         sched::move_on();
@@ -90,6 +105,7 @@ fn set_policy(thread: &Arc<Thread>, id: u64, policy: u32, priority: u64) -> Answ
         }
         _ => return Err(Errno(EINVAL)),
     }
+    may_schedule(thread, &*other)?;
     other.scheduled().wishes.policy.store(policy as i32, Ordering::Relaxed);
     Ok(0)
 }
@@ -144,9 +160,12 @@ pub(super) fn sched_setattr(thread: &Arc<Thread>, [id, at, flags, ..]: Six) -> A
     }
     let words: [u64; 3] = user::get(at)?;
     let [policy, nice, priority] = [words[0] >> 32, words[2] & 0xffff_ffff, words[2] >> 32];
+    let (other, nice) = (thread_of(thread, id)?, (nice as i32).clamp(-20, 19));
+    if !may_hurry(thread, &*other, nice) {
+        return Err(Errno(EPERM));
+    }
     set_policy(thread, id, policy as u32, priority)?;
-    let nice = (nice as i32).clamp(-20, 19);
-    thread_of(thread, id)?.scheduled().wishes.nice.store(nice, Ordering::Relaxed);
+    other.scheduled().wishes.nice.store(nice, Ordering::Relaxed);
     Ok(0)
 }
 
@@ -161,8 +180,11 @@ fn meant(thread: &Arc<Thread>, which: u64, id: u64) -> Result<Vec<Arc<dyn Member
         (PRIO_PROCESS, _) => alloc::vec![thread_of(thread, id)?],
         (PRIO_PGRP, 0) => of_group(thread.process.group.load(Ordering::Relaxed)),
         (PRIO_PGRP, group) => of_group(group),
-        (PRIO_USER, 0) => process::all().iter().flat_map(|it| it.threads.lock().clone()).collect(),
-        (PRIO_USER, _) => Vec::new(),
+        (PRIO_USER, user) => {
+            let user = if user == 0 { thread.credentials().user.real } else { user };
+            let all = process::all().into_iter().filter(|it| it.user() == user);
+            all.flat_map(|it| it.threads.lock().clone()).collect()
+        }
         _ => return Err(Errno(EINVAL)),
     };
     if found.is_empty() { Err(Errno(ESRCH)) } else { Ok(found) }
@@ -174,10 +196,18 @@ pub(super) fn getpriority(thread: &Arc<Thread>, [which, id, ..]: Six) -> Answer 
 }
 pub(super) fn setpriority(thread: &Arc<Thread>, [which, id, nice, ..]: Six) -> Answer {
     let nice = (nice as i32).clamp(-20, 19);
+    let mut answer = Ok(0);
     for it in meant(thread, which, id)? {
-        it.scheduled().wishes.nice.store(nice, Ordering::Relaxed);
+        let may = may_schedule(thread, &*it).and_then(|()| match may_hurry(thread, &*it, nice) {
+            true => Ok(0),
+            false => Err(Errno(EACCES)),
+        });
+        match may {
+            Ok(_) => it.scheduled().wishes.nice.store(nice, Ordering::Relaxed),
+            refused => answer = refused,
+        }
     }
-    Ok(0)
+    answer
 }
 
 /// Has every CPU order its accesses: the caller runs on each of them once.

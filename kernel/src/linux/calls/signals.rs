@@ -9,8 +9,10 @@ use super::super::waiters::{self, Cut};
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EAGAIN, EINTR, EINVAL, ENOMEM, ESRCH};
-use linux_raw_sys::general::{SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGKILL, SIGSTOP, SS_DISABLE};
+use linux_raw_sys::errno::{EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH};
+use linux_raw_sys::general::{
+    SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGCONT, SIGKILL, SIGSTOP, SS_DISABLE,
+};
 
 type Six = [u64; 6];
 
@@ -123,10 +125,20 @@ pub(super) fn sigaltstack(thread: &Arc<Thread>, [new, old, ..]: Six) -> Answer {
     Ok(0)
 }
 
+/// Whether a thread may send a process a signal: where both are somebody's, to itself, or to go on
+/// in its session.
+pub(super) fn may_send(from: &Thread, to: &Process, number: u64) -> Result<(), Errno> {
+    let own = &from.process;
+    let is_near = || number as u32 == SIGCONT && to.place().1 == own.place().1;
+    let may = to.id == own.id || from.credentials().may_signal(&to.credentials.get());
+    if may || is_near() { Ok(()) } else { Err(Errno::PERM) }
+}
 /// Sends a signal to a process; 0 asks whether there is one.
 fn send(from: &Thread, to: &Process, number: u64) -> Answer {
-    if number != 0 {
-        to.send(Info::sent(signal(number)?, BY_USER, from.process.id));
+    let asked = if number == 0 { None } else { Some(signal(number)?) };
+    may_send(from, to, number)?;
+    if let Some(number) = asked {
+        to.send(Info::sent(number, BY_USER, from.process.id, from.credentials().user.real));
     }
     Ok(0)
 }
@@ -143,9 +155,14 @@ pub(super) fn kill(thread: &Arc<Thread>, [to, number, ..]: Six) -> Answer {
         _ => process.group.load(core::sync::atomic::Ordering::Relaxed) == group,
     };
     let meant = process::all().into_iter().filter(is_meant);
+    // Whoever reaches one of many is not told of the others, and for all there are none.
     let mut answer = Err(Errno(ESRCH));
     for process in meant {
-        answer = send(thread, &process, number);
+        match send(thread, &process, number) {
+            Err(Errno(EPERM)) if to == -1 => answer = Ok(0),
+            sent if answer.is_err() => answer = sent,
+            _ => {}
+        }
     }
     answer
 }
@@ -154,8 +171,11 @@ fn send_to(thread: &Arc<Thread>, process: Option<u32>, id: u64, number: u64) -> 
     for it in process::all().iter().filter(|it| is_meant(it)) {
         let found = it.threads.lock().iter().find(|other| other.id() == id as u32).cloned();
         let Some(found) = found else { continue };
-        if number != 0 {
-            it.send_to(&found, Info::sent(signal(number)?, BY_THREAD, thread.process.id));
+        let asked = if number == 0 { None } else { Some(signal(number)?) };
+        may_send(thread, it, number)?;
+        if let Some(number) = asked {
+            let user = thread.credentials().user.real;
+            it.send_to(&found, Info::sent(number, BY_THREAD, thread.process.id, user));
         }
         return Ok(0);
     }

@@ -5,7 +5,7 @@ use super::super::content::Content;
 use super::super::opened::Opened;
 use super::super::sockets::{Address, Bound, End, Family, Kind, Socket};
 use super::super::thread::Thread;
-use super::super::{names, user, world};
+use super::super::{credentials, user, world};
 use super::bytes::opened;
 use super::events::{add, as_channel};
 use super::{Answer, paths};
@@ -14,10 +14,10 @@ use core::any::Any;
 use foliant_files::{Body, Last};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{
-    EADDRINUSE, EAFNOSUPPORT, ECONNREFUSED, EEXIST, EINPROGRESS, EINVAL, ENOTSOCK, EOPNOTSUPP,
-    EPROTONOSUPPORT, ESOCKTNOSUPPORT,
+    EACCES, EADDRINUSE, EAFNOSUPPORT, ECONNREFUSED, EEXIST, EINPROGRESS, EINVAL, ENOTSOCK,
+    EOPNOTSUPP, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
 };
-use linux_raw_sys::general::{O_CLOEXEC, O_NONBLOCK, S_IFSOCK};
+use linux_raw_sys::general::{O_CLOEXEC, O_NONBLOCK, S_IFSOCK, W_OK};
 use linux_raw_sys::net::{
     AF_INET, AF_INET6, AF_UNIX, AF_UNSPEC, IPPROTO_TCP, IPPROTO_UDP, SHUT_RD, SHUT_RDWR, SHUT_WR,
     SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM,
@@ -32,6 +32,8 @@ const FLAGS: u32 = O_CLOEXEC | O_NONBLOCK;
 /// The bits of a kind.
 const KINDS: u32 = 0xf;
 const MODE: u32 = S_IFSOCK | 0o777;
+/// Ports below are for root.
+const ROOTS: u16 = 1024;
 
 /// What a descriptor is, if it is a socket.
 pub(super) fn as_socket(opened: &Opened) -> Result<&Socket, Errno> {
@@ -79,7 +81,7 @@ fn kind_of(domain: u64, kind: u64, protocol: u64) -> Result<(Family, Kind), Errn
 }
 pub(super) fn socket(thread: &Arc<Thread>, [domain, kind, protocol, ..]: Six) -> Answer {
     let (family, of) = kind_of(domain, kind, protocol)?;
-    let socket = Socket::new(family, of, thread.process.id);
+    let socket = Socket::new(family, of, thread.task());
     add(thread, socket, MODE, kind as u32 & FLAGS)
 }
 pub(super) fn socketpair(thread: &Arc<Thread>, [domain, kind, protocol, at, ..]: Six) -> Answer {
@@ -89,7 +91,7 @@ pub(super) fn socketpair(thread: &Arc<Thread>, [domain, kind, protocol, at, ..]:
     }
     let flags = kind as u32 & FLAGS;
     let take = |number| drop(thread.process.descriptors.lock().take(number));
-    let [one, two] = Socket::pair(of, thread.process.id);
+    let [one, two] = Socket::pair(of, thread.task());
     let one = add(thread, one, MODE, flags)?;
     let two = add(thread, two, MODE, flags).inspect_err(|_| take(one))?;
     let put = user::put(at, &(one | two << 32));
@@ -100,13 +102,17 @@ pub(super) fn bind(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer
     let opened = opened(thread, number)?;
     let socket = as_socket(&opened)?;
     let address = get_address(socket.family, at, bytes)?;
+    if let Address::Port(_, 1..ROOTS) = address
+        && !thread.credentials().is_root()
+    {
+        return Err(Errno(EACCES));
+    }
     let Address::Path(path) = &address else { return socket.claim(&address).map(|()| 0) };
     if socket.is_bound() {
         return Err(Errno(EINVAL));
     }
     let process = &thread.process;
-    let asked = |content: &Content| content.link(process.id);
-    let place = names::look(|files| files.place(process.folder(), path, Last::Keep, &asked))?;
+    let place = paths::place_from(thread, process.folder(), path)?;
     let body = Body::Leaf(Content::Channel(socket.bound()));
     let mode = S_IFSOCK | process.masked(0o777);
     let made = paths::changing(|files, now| files.make(&place, mode, body, now));
@@ -122,7 +128,9 @@ pub(super) fn find(
 ) -> Result<(Arc<End>, Address), Errno> {
     let Address::Path(path) = &address else { return Ok((socket.find(&address)?, address)) };
     let process = &thread.process;
-    let node = process.walk(process.folder(), path, Last::Follow)?;
+    let by = thread.credentials();
+    let node = process.walk(&by, process.folder(), path, Last::Follow)?;
+    credentials::allowed(&by, node, W_OK)?;
     let refused = Errno(ECONNREFUSED);
     let Content::Channel(channel) = world().content(node).map_err(|_| refused)? else {
         return Err(refused);
@@ -155,12 +163,12 @@ pub(super) fn connect(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Ans
         }
         found => found?,
     };
-    socket.connect(found, opened.waits(), thread.process.id).map(|()| 0)
+    socket.connect(found, opened.waits(), thread.task()).map(|()| 0)
 }
 pub(super) fn listen(thread: &Arc<Thread>, [number, most, ..]: Six) -> Answer {
     let opened = opened(thread, number)?;
     let most = usize::try_from(most as i32).unwrap_or(usize::MAX);
-    as_socket(&opened)?.listen(most, thread.process.id).map(|()| 0)
+    as_socket(&opened)?.listen(most, thread.task()).map(|()| 0)
 }
 pub(super) fn accept(thread: &Arc<Thread>, [number, at, room, ..]: Six) -> Answer {
     accept4(thread, [number, at, room, 0, 0, 0])

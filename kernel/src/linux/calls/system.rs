@@ -67,10 +67,12 @@ pub(super) fn sysinfo(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
     user::put(at, &words).map(|()| 0)
 }
 
-pub(super) fn sethostname(_: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+pub(super) fn sethostname(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+    thread.needs_root()?;
     set_name(&trivia::HOST, at, bytes)
 }
-pub(super) fn setdomainname(_: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+pub(super) fn setdomainname(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
+    thread.needs_root()?;
     set_name(&trivia::DOMAIN, at, bytes)
 }
 fn set_name(name: &spin::Mutex<alloc::vec::Vec<u8>>, at: u64, bytes: u64) -> Answer {
@@ -92,7 +94,8 @@ pub(super) fn personality(thread: &Arc<Thread>, [asked, ..]: Six) -> Answer {
 
 /// Ends everything: the power goes off when the first process has ended, and nothing starts the
 /// machine again.
-pub(super) fn reboot(_: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer {
+pub(super) fn reboot(thread: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer {
+    thread.needs_root()?;
     const SECOND: [u32; 4] =
         [LINUX_REBOOT_MAGIC2, LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C];
     let is_meant = one as u32 == LINUX_REBOOT_MAGIC1 && SECOND.contains(&(two as u32));
@@ -107,7 +110,7 @@ pub(super) fn reboot(_: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer {
     }
 }
 
-/// All that there is, in two words: everybody is root.
+/// All that there is, in two words: what root has, and nobody else.
 const CAPABILITIES: [u32; 2] = [u32::MAX, (1 << 9) - 1];
 
 /// How many words a version of the calls about capabilities has.
@@ -121,33 +124,37 @@ fn words_of(at: u64) -> Result<u64, Errno> {
         }
     }
 }
-pub(super) fn capget(_: &Arc<Thread>, [head, into, ..]: Six) -> Answer {
+pub(super) fn capget(thread: &Arc<Thread>, [head, into, ..]: Six) -> Answer {
     let words = match words_of(head) {
         Err(Errno(EINVAL)) if into == 0 => return Ok(0),
         words => words?,
     };
     let id: u32 = user::get(head.wrapping_add(4))?;
-    if id != 0 && process::of_id(id).is_none() {
-        return Err(Errno(ESRCH));
-    }
-    for (nth, has) in (0..words).zip(CAPABILITIES) {
+    let whose = match id {
+        0 => thread.credentials(),
+        id => process::of_id(id).ok_or(Errno(ESRCH))?.credentials.get(),
+    };
+    for (nth, all) in (0..words).zip(CAPABILITIES) {
         // Those in force, those that may be, and those that programs inherit.
-        let told = [has, has, 0];
+        let told = [(whose.is_root(), all), (whose.is_permitted_root(), all), (false, 0)];
+        let told = told.map(|(has, all)| if has { all } else { 0 });
         let bytes: alloc::vec::Vec<u8> = told.iter().flat_map(|word| word.to_le_bytes()).collect();
         user::put_bytes(into.wrapping_add(nth * bytes.len() as u64), &bytes)?;
     }
     Ok(0)
 }
-/// Nobody gets rid of any: what is asked for is looked at.
+/// Nobody gets rid of any, nor has more than by being root: what is asked for is looked at.
 pub(super) fn capset(thread: &Arc<Thread>, [head, from, ..]: Six) -> Answer {
     let words = words_of(head)?;
     let id: u32 = user::get(head.wrapping_add(4))?;
     if id != 0 && id != thread.process.id {
         return Err(Errno(EPERM));
     }
-    for (nth, has) in (0..words).zip(CAPABILITIES) {
+    let own = thread.credentials();
+    for (nth, all) in (0..words).zip(CAPABILITIES) {
         let [effective, permitted] = user::get::<[u32; 2]>(from.wrapping_add(nth * 12))?;
-        if (effective | permitted) & !has != 0 {
+        let beyond = |asked: u32, has: bool| asked & !(if has { all } else { 0 }) != 0;
+        if beyond(effective, own.is_root()) || beyond(permitted, own.is_permitted_root()) {
             return Err(Errno(EPERM));
         }
     }

@@ -32,6 +32,7 @@ impl Process {
     ) -> Arc<Process> {
         let descriptors = self.descriptors.lock().clone();
         let child = Process::new(new_id(), descriptors, self.folder(), self.limits.clone());
+        child.credentials.set(self.credentials.get());
         let copy = |from: &AtomicU32, to: &AtomicU32| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -42,6 +43,8 @@ impl Process {
         copy(&self.barriers, &child.barriers);
         child.is_apart.store(self.is_apart.load(Ordering::Relaxed), Ordering::Relaxed);
         child.badness.store(self.badness.load(Ordering::Relaxed), Ordering::Relaxed);
+        child.is_kept_low.store(self.is_kept_low.load(Ordering::Relaxed), Ordering::Relaxed);
+        child.is_dumpable.store(self.is_dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
         *child.memory.write() = Some(memory);
         *child.image.lock() = self.image.lock().clone();
         *child.actions.lock() = *self.actions.lock();
@@ -103,7 +106,7 @@ impl Process {
             let Some(parent) = parent.filter(|parent| !parent.ignores_children()) else {
                 return Stays::No;
             };
-            parent.send(Info::of_child(self.id, Became::Ended(ended)));
+            parent.send(Info::of_child(self, Became::Ended(ended)));
             Stays::Yes
         });
         self.gone.wake();
@@ -131,7 +134,7 @@ impl Process {
             first.children.lock().push(child.clone());
             let signal = child.dies_with.load(Ordering::Relaxed);
             if signal != 0 {
-                child.send(Info::sent(signal, 0, self.id));
+                child.send(Info::sent(signal, 0, self.id, self.user()));
             }
         }
         first.waiting.wake();

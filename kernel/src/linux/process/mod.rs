@@ -19,7 +19,7 @@ mod sent;
 mod stops;
 
 use super::clock;
-use super::content::Content;
+use super::credentials::{Seat, Walker};
 use super::limits::{DESCRIPTORS, Limits};
 use super::locks::{self, Owner};
 use super::opened::{Descriptor, Descriptors};
@@ -38,6 +38,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use foliant::space::SpaceId;
 use foliant_files::{Last, NodeId};
 use foliant_linux::Errno;
+use foliant_linux::credentials::Credentials;
 use foliant_linux::mempolicy::Mempolicy;
 use linux_raw_sys::errno::{ENOENT, ENOTDIR};
 use linux_raw_sys::general::SIGKILL;
@@ -70,6 +71,8 @@ pub(super) struct Process {
     /// Whether the memory is its parent's, which waits.
     pub(super) borrows: AtomicBool,
     pub(super) descriptors: Mutex<Descriptors>,
+    /// Who its first thread is (credentials).
+    pub(super) credentials: Arc<Seat>,
     /// The folder that paths begin at.
     folder: Mutex<NodeId>,
     /// Permissions that new files do not get.
@@ -189,6 +192,7 @@ impl Process {
             memory: RwLock::new(None),
             borrows: AtomicBool::new(false),
             descriptors: Mutex::new(descriptors),
+            credentials: Seat::of_root(),
             folder: Mutex::new(folder),
             mask: AtomicU32::new(0o022),
             image: Mutex::new(Image::default()),
@@ -282,9 +286,9 @@ impl Process {
     pub(super) fn folder(&self) -> NodeId {
         *self.folder.lock()
     }
-    /// Makes a folder the one that its paths begin at.
+    /// Makes the folder of a path of the kernel's the one that its paths begin at.
     pub(super) fn enter(&self, path: &[u8]) -> Result<(), Errno> {
-        let node = self.walk(self.folder(), path, Last::Follow)?;
+        let node = self.walk(&Credentials::ROOT, self.folder(), path, Last::Follow)?;
         self.enter_node(node)
     }
     /// The same of one that is known.
@@ -301,8 +305,14 @@ impl Process {
         drop(gone);
         Ok(())
     }
-    /// Where a path leads.
-    pub(super) fn walk(&self, from: NodeId, path: &[u8], last: Last) -> Result<NodeId, Errno> {
+    /// Where a path leads somebody.
+    pub(super) fn walk(
+        &self,
+        by: &Credentials,
+        from: NodeId,
+        path: &[u8],
+        last: Last,
+    ) -> Result<NodeId, Errno> {
         if path.is_empty() {
             return Err(Errno(ENOENT));
         }
@@ -311,8 +321,8 @@ impl Process {
         {
             return Ok(node);
         }
-        let asked = |content: &Content| content.link(self.id);
-        names::look(|files| files.walk(from, path, last, &asked))
+        let walker = Walker { process: self, credentials: by };
+        names::look(|files| files.walk(from, path, last, &walker))
     }
 
     /// What a path is that names a descriptor of its own.

@@ -10,6 +10,10 @@ use alloc::sync::Arc;
 use linux_raw_sys::general::{SIGCONT, SIGKILL, SIGSTOP};
 
 impl Process {
+    /// The user that it tells others of.
+    pub(in super::super) fn user(&self) -> u32 {
+        self.credentials.get().user.real
+    }
     /// What it does about a signal.
     pub(in super::super) fn action(&self, number: u32) -> Action {
         self.actions.lock()[number as usize - 1]

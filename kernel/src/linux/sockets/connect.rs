@@ -3,7 +3,7 @@
 use super::super::channel::{Channel, Waits};
 use super::super::events::Events;
 use super::address::{Address, Family};
-use super::end::{Backlog, Client, End, Kind};
+use super::end::{Backlog, Client, End, Kind, NO_TASK, Task};
 use super::ports::{self, Claim, Named};
 use super::{Link, Options, Socket};
 use alloc::collections::VecDeque;
@@ -40,12 +40,12 @@ impl Socket {
             options,
         })
     }
-    pub(in super::super) fn new(family: Family, kind: Kind, process: u32) -> Arc<Socket> {
-        Socket::of(End::new(kind, family, process), Link::default())
+    pub(in super::super) fn new(family: Family, kind: Kind, task: Task) -> Arc<Socket> {
+        Socket::of(End::new(kind, family, task), Link::default())
     }
     /// Two that are connected.
-    pub(in super::super) fn pair(kind: Kind, process: u32) -> [Arc<Socket>; 2] {
-        let ends = [(); 2].map(|()| End::new(kind, Family::Unix, process));
+    pub(in super::super) fn pair(kind: Kind, task: Task) -> [Arc<Socket>; 2] {
+        let ends = [(); 2].map(|()| End::new(kind, Family::Unix, task));
         let of = |own: usize| {
             let peer = Some(ends[1 - own].clone());
             Socket::of(ends[own].clone(), Link { peer, ..Link::default() })
@@ -109,9 +109,9 @@ impl Socket {
         let link = self.link.lock();
         link.peer.as_ref().map(|_| link.remote.clone()).ok_or(Errno(ENOTCONN))
     }
-    /// The process at the other end.
-    pub(in super::super) fn peer_process(&self) -> u32 {
-        self.peer().map_or(0, |peer| peer.process())
+    /// Who is at the other end.
+    pub(in super::super) fn peer_task(&self) -> Task {
+        self.peer().map_or(NO_TASK, |peer| peer.task())
     }
     /// What the next call would be told.
     pub(in super::super) fn take_error(&self) -> Option<Errno> {
@@ -146,7 +146,7 @@ impl Socket {
         }
     }
 
-    pub(in super::super) fn listen(&self, most: usize, process: u32) -> Result<(), Errno> {
+    pub(in super::super) fn listen(&self, most: usize, task: Task) -> Result<(), Errno> {
         if self.kind == Kind::Datagram {
             return Err(Errno(EOPNOTSUPP));
         }
@@ -159,7 +159,7 @@ impl Socket {
             }
             self.claim_any(&Address::None)?;
         }
-        self.own.set_process(process);
+        self.own.set_task(task);
         let most = most.min(BACKLOG_MAX);
         let mut inside = self.own.inside.lock();
         match &mut inside.backlog {
@@ -174,7 +174,7 @@ impl Socket {
         &self,
         (to, address): (Arc<End>, Address),
         waits: Waits,
-        process: u32,
+        task: Task,
     ) -> Result<(), Errno> {
         if to.kind != self.kind {
             return Err(Errno(EPROTOTYPE));
@@ -213,8 +213,8 @@ impl Socket {
             drop(before);
             return Ok(());
         }
-        self.own.set_process(process);
-        let (own, local) = (End::new(to.kind, to.family, to.process()), self.name());
+        self.own.set_task(task);
+        let (own, local) = (End::new(to.kind, to.family, to.task()), self.name());
         {
             let mut link = self.link.lock();
             if link.peer.is_some() {

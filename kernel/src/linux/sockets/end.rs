@@ -9,7 +9,6 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering};
 use foliant_linux::Errno;
 use linux_raw_sys::errno::ECONNRESET;
 use spin::Mutex;
@@ -32,12 +31,17 @@ pub(in super::super) enum Kind {
     Datagram,
 }
 
+/// Who made an end: a process, and its effective user and group.
+pub(in super::super) type Task = [u32; 3];
+/// Nobody, as Linux tells of it.
+pub(super) const NO_TASK: Task = [0, u32::MAX, u32::MAX];
+
 /// An end.
 pub(in super::super) struct End {
     pub(in super::super) kind: Kind,
     pub(super) family: Family,
-    /// The process that made it.
-    process: AtomicU32,
+    /// Who made it.
+    task: Mutex<Task>,
     pub(super) inside: Mutex<Inside>,
     pub(super) waiting: Waiters,
 }
@@ -97,7 +101,7 @@ pub(super) struct Left {
 }
 
 impl End {
-    pub(super) fn new(kind: Kind, family: Family, process: u32) -> Arc<End> {
+    pub(super) fn new(kind: Kind, family: Family, task: Task) -> Arc<End> {
         let inside = Inside {
             bytes: Queue::of(ROOM),
             taken: 0,
@@ -113,20 +117,20 @@ impl End {
             is_reset: false,
             error: None,
         };
-        let process = AtomicU32::new(process);
-        Arc::new(End { kind, family, process, inside: Mutex::new(inside), waiting: Waiters::new() })
+        let task = Mutex::new(task);
+        Arc::new(End { kind, family, task, inside: Mutex::new(inside), waiting: Waiters::new() })
     }
     /// An end that nobody has.
     pub(in super::super) fn nobody(kind: Kind, family: Family) -> Arc<End> {
-        let end = End::new(kind, family, 0);
+        let end = End::new(kind, family, NO_TASK);
         end.inside.lock().is_closed = true;
         end
     }
-    pub(super) fn process(&self) -> u32 {
-        self.process.load(Ordering::Relaxed)
+    pub(super) fn task(&self) -> Task {
+        *self.task.lock()
     }
-    pub(super) fn set_process(&self, process: u32) {
-        self.process.store(process, Ordering::Relaxed);
+    pub(super) fn set_task(&self, task: Task) {
+        *self.task.lock() = task;
     }
     /// The other one is closed; it may not have read everything.
     pub(super) fn lose_peer(&self, is_early: bool) {

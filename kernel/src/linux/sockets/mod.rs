@@ -46,7 +46,7 @@ use spin::Mutex;
 
 pub(super) use address::{Address, Family};
 pub(super) use connect::Bound;
-pub(super) use end::{End, Kind};
+pub(super) use end::{End, Kind, Task};
 pub(super) use files::Files;
 use options::Options;
 use ports::Named;

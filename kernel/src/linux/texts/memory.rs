@@ -7,7 +7,7 @@ use super::super::anchored::Anchored;
 use super::super::content::{Content, Piece, Positioned, Text};
 use super::super::names::{self, make};
 use super::super::{khugepaged, process, world};
-use super::{BOTH, OWN, READ, WRITTEN, put, taken};
+use super::{BOTH, OWN, OWN_READ, WRITTEN, put, taken};
 use crate::memory::manager;
 use alloc::format;
 use alloc::string::String;
@@ -59,7 +59,7 @@ pub(super) fn make_all() -> Result<(), Refused> {
     make(b"sys/kernel/debug/gup_test", S_IFREG | OWN, tested)?;
     for (path, about) in [("proc/kpageflags", Frames::Flags), ("proc/kpagecount", Frames::Count)] {
         let body = Body::Leaf(Content::Positioned(Arc::new(about)));
-        make(path.as_bytes(), S_IFREG | READ, body)?;
+        make(path.as_bytes(), S_IFREG | OWN_READ, body)?;
     }
     Ok(())
 }

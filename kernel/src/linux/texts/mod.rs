@@ -28,7 +28,9 @@ use foliant_linux::Errno;
 use linux_raw_sys::errno::ENOMEM;
 use linux_raw_sys::general::S_IFREG;
 
-pub(super) use processes::{end_process, end_thread, make_process, make_thread};
+pub(super) use processes::{
+    end_process, end_thread, make_process, make_thread, note_other_owner, note_owner,
+};
 
 /// The Linux that programs are told of.
 pub(super) const RELEASE: &str = "6.18.0-foliant";
@@ -39,8 +41,10 @@ const WRITTEN: u32 = 0o200;
 /// Nobody may write it.
 const READ: u32 = 0o444;
 const BOTH: u32 = 0o644;
-/// Root alone may open it.
+/// Its owner alone may open it.
 const OWN: u32 = 0o600;
+/// Its owner alone may read it.
+const OWN_READ: u32 = 0o400;
 
 /// Makes the files of the machine.
 pub(super) fn make_all() -> Result<(), Refused> {

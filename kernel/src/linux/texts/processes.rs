@@ -14,9 +14,9 @@ use super::super::content::{Content, Fills, Link, Piece, Positioned, Text};
 use super::super::names::{self, make};
 use super::super::pieces::PIECE;
 use super::super::process::{Held, Member, Process};
-use super::super::{limits, mounts, remote, terminal, user, world};
+use super::super::{limits, mounts, remote, sched, terminal, user, world};
 use super::memory::{WORD, words};
-use super::{BOTH, READ, TICK, WRITTEN, list, mask, taken, written};
+use super::{BOTH, OWN, OWN_READ, READ, TICK, WRITTEN, list, mask, taken, written};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
@@ -24,7 +24,8 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::mem;
 use core::sync::atomic::Ordering;
-use foliant_files::{Body, Files, NodeId, Refused};
+use foliant_files::{Body, Facts, Files, NodeId, Owner, Refused};
+use foliant_linux::credentials::{Credentials, Ids};
 use foliant_linux::mempolicy::Nodes;
 use foliant_linux::{Errno, Frames};
 use linux_raw_sys::errno::{EACCES, EINVAL, ESRCH};
@@ -54,18 +55,18 @@ enum Own {
 
 impl Own {
     const ALL: [(&'static str, u32, Own); 17] = [
-        ("auxv", READ, Own::Auxv),
+        ("auxv", OWN_READ, Own::Auxv),
         ("clear_refs", WRITTEN, Own::ClearRefs),
         ("cmdline", READ, Own::Cmdline),
         ("comm", BOTH, Own::Comm),
-        ("environ", READ, Own::Environ),
+        ("environ", OWN_READ, Own::Environ),
         ("limits", READ, Own::Limits),
         ("maps", READ, Own::Maps),
         ("mountinfo", READ, Own::Mountinfo),
         ("mounts", READ, Own::Mounts),
         ("numa_maps", READ, Own::NumaMaps),
         ("oom_score_adj", BOTH, Own::OomScoreAdj),
-        ("personality", READ, Own::Personality),
+        ("personality", OWN_READ, Own::Personality),
         ("smaps", READ, Own::Smaps),
         ("smaps_rollup", READ, Own::SmapsRollup),
         ("stat", READ, Own::Stat),
@@ -97,7 +98,35 @@ pub(super) fn make_own() -> Result<(), Refused> {
 /// Makes the folder of a process, which is filled later.
 pub(in super::super) fn make_process(process: &Arc<Process>) -> Result<(), Refused> {
     let fills = Arc::new(Folder(Arc::downgrade(process)));
-    names::make_due(path(process).as_bytes(), 0o555, fills)
+    names::make_due(path(process).as_bytes(), 0o555, fills)?;
+    note_other_owner(process);
+    Ok(())
+}
+/// Has the folder of a process, and all that is in it, be whose the process is.
+pub(in super::super) fn note_owner(process: &Process) {
+    let credentials = process.credentials.get();
+    let own = Owner { uid: credentials.user.effective, gid: credentials.group.effective };
+    // What shows memory is root's where nobody else is to look at that.
+    let is_shown = process.is_dumpable.load(Ordering::Relaxed);
+    let of_texts = if is_shown { own } else { Owner::ROOT };
+    let Some(folder) = names::find(path(process).as_bytes()) else { return };
+    let mut files = world().files.write();
+    let mut due = Vec::from([folder]);
+    while let Some(node) = due.pop() {
+        let is_folder = files.is_folder(node);
+        let Owner { uid, gid } = if is_folder { own } else { of_texts };
+        let set = |facts: &mut Facts| (facts.uid, facts.gid) = (uid, gid);
+        let _ = files.change_facts(node, set); // it was there just now
+        let inner = files.entries(node, 0).filter(|it| !matches!(it.name, b"." | b".."));
+        due.extend(inner.map(|it| it.node));
+    }
+}
+/// The same where it is not root's, to whom new files belong.
+pub(in super::super) fn note_other_owner(process: &Process) {
+    let credentials = process.credentials.get();
+    if (credentials.user.effective, credentials.group.effective) != (0, 0) {
+        note_owner(process);
+    }
 }
 fn path(process: &Process) -> String {
     format!("/proc/{}", process.id)
@@ -124,6 +153,7 @@ impl Fills for Folder {
                 end_thread(&process, id);
             }
         }
+        note_other_owner(&process);
     }
 }
 fn make_files(
@@ -140,8 +170,8 @@ fn make_files(
         leaf(name, S_IFREG | mode, Content::Text(Arc::new(about)))?;
     }
     leaf("exe", 0o777, Content::Link(Arc::new(Program(own()))))?;
-    leaf("pagemap", S_IFREG | READ, Content::Positioned(Arc::new(Pagemap(own()))))?;
-    leaf("mem", S_IFREG | 0o600, Content::Positioned(Arc::new(Bytes(own()))))
+    leaf("pagemap", S_IFREG | OWN_READ, Content::Positioned(Arc::new(Pagemap(own()))))?;
+    leaf("mem", S_IFREG | OWN, Content::Positioned(Arc::new(Bytes(own()))))
 }
 /// Makes the folder of one of its threads, where the process's is there and filled: one that was
 /// taken away is not made anew.
@@ -157,6 +187,8 @@ pub(in super::super) fn make_thread(process: &Arc<Process>, id: u32) -> Result<(
             made => drop(made?),
         }
     }
+    drop(files);
+    note_other_owner(process);
     Ok(())
 }
 /// Takes the folder of a process away.
@@ -194,12 +226,17 @@ fn memory(process: &Weak<Process>) -> Result<Arc<Held>, Errno> {
 struct Pagemap(Weak<Process>);
 
 impl Positioned for Pagemap {
+    fn shows(&self) -> Option<Arc<Process>> {
+        self.0.upgrade()
+    }
     fn unit(&self) -> u64 {
         WORD as u64
     }
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let memory = memory(&self.0)?;
-        words(into, |all| memory.with(|memory| memory.pagemap(offset, all, Frames::Shown)))
+        let is_root = sched::current().credentials().is_root();
+        let frames = if is_root { Frames::Shown } else { Frames::Hidden };
+        words(into, |all| memory.with(|memory| memory.pagemap(offset, all, frames)))
     }
     fn write(&self, _: u64, _: &[u8]) -> Result<usize, Errno> {
         Err(Errno(EACCES))
@@ -252,6 +289,9 @@ const REGIONS: usize = 128;
 struct Bytes(Weak<Process>);
 
 impl Positioned for Bytes {
+    fn shows(&self) -> Option<Arc<Process>> {
+        self.0.upgrade()
+    }
     fn unit(&self) -> u64 {
         1
     }
@@ -271,6 +311,14 @@ fn ended_by_zeros(texts: &[Vec<u8>]) -> Vec<u8> {
 }
 
 impl Text for About {
+    fn shows(&self) -> Option<Arc<Process>> {
+        match self.own {
+            Own::Auxv | Own::Environ | Own::Maps | Own::Smaps | Own::SmapsRollup => {
+                self.process.upgrade()
+            }
+            _ => None,
+        }
+    }
     fn piece(&self, key: u64) -> Result<Piece, Errno> {
         let process = self.process.upgrade().ok_or(Errno(ESRCH))?;
         let image = || process.image.lock().clone();
@@ -369,6 +417,13 @@ impl About {
         all.retain(|thread| !self.is_thread || thread.id() == self.id);
         all
     }
+    /// Who the thread is that it is about, or who its process's first one is.
+    fn credentials(&self, process: &Process) -> Arc<Credentials> {
+        match self.threads(process).first() {
+            Some(thread) if self.is_thread => thread.credentials(),
+            _ => process.credentials.get(),
+        }
+    }
     /// What its thread does: a process's is the first one.
     fn state(&self, process: &Process) -> (char, &'static str) {
         let own = self.threads(process).into_iter().find(|thread| thread.id() == self.id);
@@ -416,7 +471,14 @@ impl About {
             write!(out, "Name:\t{name}\nUmask:\t{mask:04o}\nState:\t{letter} ({state})\n")?;
             write!(out, "Tgid:\t{}\nNgid:\t0\nPid:\t{}\n", process.id, self.id)?;
             write!(out, "PPid:\t{}\nTracerPid:\t0\n", process.parent_id())?;
-            write!(out, "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nFDSize:\t64\nGroups:\t0 \n")
+            let own = self.credentials(process);
+            for (name, ids) in [("Uid", own.user), ("Gid", own.group)] {
+                let Ids { real, effective, saved, files } = ids;
+                writeln!(out, "{name}:\t{real}\t{effective}\t{saved}\t{files}")?;
+            }
+            write!(out, "FDSize:\t64\nGroups:\t")?;
+            let groups: Vec<String> = own.groups().iter().map(u32::to_string).collect();
+            writeln!(out, "{} ", groups.join(" "))
         })
     }
     fn status_behind(&self, process: &Process) -> Result<Vec<u8>, Errno> {
@@ -438,12 +500,18 @@ impl About {
                 })?;
                 writeln!(out, "SigBlk:\t{:016x}\nSigIgn:\t{ignored:016x}", own.blocked())?;
                 writeln!(out, "SigCgt:\t{caught:016x}")?;
-                let all = (1u64 << 41) - 1;
-                for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-                    let has = if matches!(name, "CapInh" | "CapAmb") { 0 } else { all };
-                    writeln!(out, "{name}:\t{has:016x}")?;
+                let (all, who) = ((1u64 << 41) - 1, self.credentials(process));
+                for (name, is_there) in [
+                    ("CapInh", false),
+                    ("CapPrm", who.is_permitted_root()),
+                    ("CapEff", who.is_root()),
+                    ("CapBnd", true),
+                    ("CapAmb", false),
+                ] {
+                    writeln!(out, "{name}:\t{:016x}", if is_there { all } else { 0 })?;
                 }
-                writeln!(out, "NoNewPrivs:\t0\nSeccomp:\t0")?;
+                let is_kept_low = u8::from(process.is_kept_low.load(Ordering::Relaxed));
+                writeln!(out, "NoNewPrivs:\t{is_kept_low}\nSeccomp:\t0")?;
                 let is_allowed = |cpu: usize| allowed.checked_shr(cpu as u32).unwrap_or(0) & 1 != 0;
                 writeln!(out, "Cpus_allowed:\t{}", mask(is_allowed))?;
                 writeln!(out, "Cpus_allowed_list:\t{}", list(is_allowed))?;

@@ -1,4 +1,4 @@
-//! `/proc/sys/kernel` and `/proc/sys/fs`: numbers and names that programs look up, and a few that
+//! `/proc/sys/kernel`, `/proc/sys/fs` and a file of `/proc/sys/vm`: numbers and names that programs look up, and a few that
 //! they set.
 
 use super::super::content::{Piece, Text};
@@ -7,6 +7,7 @@ use super::{BOTH, READ, RELEASE, put, taken, written};
 use alloc::format;
 use alloc::vec::Vec;
 use core::fmt::Write;
+use core::sync::atomic::Ordering;
 use foliant_files::Refused;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::EACCES;
@@ -39,6 +40,8 @@ enum Setting {
     Constant(&'static str),
     Hostname,
     Domainname,
+    /// Whose members make segments of huge pages.
+    HugeGroup,
     /// A limit of segments.
     Segments(&'static str),
     /// A number that nobody foresees, in the form of identifiers.
@@ -52,6 +55,7 @@ pub(super) fn make_all() -> Result<(), Refused> {
     for name in ["shm_next_id", "shmmax", "shmall", "shmmni"] {
         put(&format!("proc/sys/kernel/{name}"), BOTH, Setting::Segments(name))?;
     }
+    put("proc/sys/vm/hugetlb_shm_group", BOTH, Setting::HugeGroup)?;
     put("proc/sys/kernel/random/uuid", READ, Setting::Uuid)?;
     put("proc/sys/kernel/hostname", BOTH, Setting::Hostname)?;
     put("proc/sys/kernel/domainname", BOTH, Setting::Domainname)
@@ -64,6 +68,10 @@ impl Setting {
             Setting::Constant(text) => written(|out| writeln!(out, "{text}")),
             Setting::Hostname => Ok([&trivia::HOST.lock()[..], b"\n"].concat()),
             Setting::Domainname => Ok([&trivia::DOMAIN.lock()[..], b"\n"].concat()),
+            Setting::HugeGroup => {
+                let group = segments::HUGE_GROUP.load(Ordering::Relaxed);
+                written(|out| writeln!(out, "{}", group as i32))
+            }
             Setting::Segments(name) => {
                 segments::limits(|limits| limits.read(name)).map(alloc::string::String::into_bytes)
             }
@@ -93,6 +101,11 @@ impl Text for Setting {
             Setting::Constant(_) | Setting::Uuid => Err(Errno(EACCES)),
             Setting::Hostname => trivia::set(&trivia::HOST, line),
             Setting::Domainname => trivia::set(&trivia::DOMAIN, line),
+            Setting::HugeGroup => {
+                let group: i32 = taken(bytes)?.trim().parse().map_err(|_| Errno::INVAL)?;
+                segments::HUGE_GROUP.store(group as u32, Ordering::Relaxed);
+                Ok(())
+            }
             Setting::Segments(name) => {
                 let text = taken(bytes)?;
                 segments::limits(|limits| limits.write(name, text))
