@@ -348,6 +348,11 @@ fn whoever_answers_for_memory_is_told_of_its_changes() {
 }
 
 #[test]
+fn users_become_others_and_are_refused() {
+    as_on_linux("credentials", include_str!("credentials.txt"));
+}
+
+#[test]
 fn descriptors_wait_as_on_the_host() {
     let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();
     let words: &[&str] = if has_six { &["six"] } else { &[] };
