@@ -69,6 +69,8 @@ pub enum Name {
     Mincore,
     Msync,
     Mseal,
+    Mbind,
+    HomeNode,
     ClearRefs,
     Ftruncate,
     Fallocate,
@@ -95,12 +97,14 @@ pub(crate) const FILES: [(&str, u32, u64); 3] = [
 ];
 /// The descriptor of the first of them.
 pub(crate) const FIRST_FILE: u64 = 3;
+/// What `mbind` is told of its mask, which is a word.
+pub(crate) const MASK_BITS: u64 = 65;
 /// The first process's descriptor of `userfaultfd`.
 pub(crate) const USERFAULT: u64 = FIRST_FILE + FILES.len() as u64;
 
 impl Name {
     /// All of them.
-    pub const ALL: [Name; 29] = [
+    pub const ALL: [Name; 31] = [
         Name::Mmap,
         Name::Munmap,
         Name::Mprotect,
@@ -115,6 +119,8 @@ impl Name {
         Name::Mincore,
         Name::Msync,
         Name::Mseal,
+        Name::Mbind,
+        Name::HomeNode,
         Name::ClearRefs,
         Name::Ftruncate,
         Name::Fallocate,
@@ -132,7 +138,8 @@ impl Name {
         Name::Exit,
     ];
     /// Linux's number, where it is a system call. Those that move bytes take a buffer in the place
-    /// of their second argument, and `shmctl` one in the place of its third.
+    /// of their second argument, `shmctl` one in the place of its third, and `mbind` one that its
+    /// fourth is in.
     pub fn number(self) -> Option<u32> {
         Some(match self {
             Name::Mmap => linux::__NR_mmap,
@@ -149,6 +156,8 @@ impl Name {
             Name::Mincore => linux::__NR_mincore,
             Name::Msync => linux::__NR_msync,
             Name::Mseal => linux::__NR_mseal,
+            Name::Mbind => linux::__NR_mbind,
+            Name::HomeNode => linux::__NR_set_mempolicy_home_node,
             Name::Ftruncate => linux::__NR_ftruncate,
             Name::Fallocate => linux::__NR_fallocate,
             Name::Fcntl => linux::__NR_fcntl,
@@ -170,6 +179,10 @@ impl Name {
     pub fn is_of_segments(self) -> bool {
         matches!(self, Name::Shmget | Name::Shmat | Name::Shmdt | Name::Shmctl)
     }
+    /// Whether it is about memory policies.
+    pub fn is_of_policies(self) -> bool {
+        matches!(self, Name::Mbind | Name::HomeNode)
+    }
     /// How many arguments it takes.
     pub fn arity(self) -> usize {
         match self {
@@ -186,8 +199,8 @@ impl Name {
             | Name::Shmget
             | Name::Shmat
             | Name::Shmctl => 3,
-            Name::Fallocate | Name::Pread | Name::Pwrite => 4,
-            Name::Mremap => 5,
+            Name::Fallocate | Name::Pread | Name::Pwrite | Name::HomeNode => 4,
+            Name::Mremap | Name::Mbind => 5,
             Name::Mmap | Name::Userfault => 6,
         }
     }

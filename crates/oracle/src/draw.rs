@@ -6,6 +6,10 @@
 
 use crate::call::{Arg, Base, Call, FILES, FIRST_FILE, Name};
 use crate::side::WORDS;
+use foliant_linux::mempolicy::{
+    MPOL_BIND, MPOL_DEFAULT, MPOL_F_RELATIVE_NODES, MPOL_INTERLEAVE, MPOL_LOCAL, MPOL_MF_MOVE,
+    MPOL_MF_STRICT, MPOL_PREFERRED, MPOL_PREFERRED_MANY, MPOL_WEIGHTED_INTERLEAVE,
+};
 use foliant_linux::raw::general::*;
 use foliant_linux::sysv::{
     IPC_CREAT, IPC_EXCL, IPC_RMID, IPC_SET, IPC_STAT, SHM_EXEC, SHM_LOCK, SHM_RDONLY, SHM_REMAP,
@@ -19,7 +23,7 @@ const HUGE: u64 = 2 << 20;
 const SEGMENTS_AT: u64 = 6 * HUGE;
 
 /// How often each call is drawn, in about two hundred.
-const WEIGHTS: [(u64, Name); 29] = [
+const WEIGHTS: [(u64, Name); 31] = [
     (30, Name::Mmap),
     (14, Name::Munmap),
     (20, Name::Mprotect),
@@ -34,6 +38,8 @@ const WEIGHTS: [(u64, Name); 29] = [
     (6, Name::Mincore),
     (4, Name::Msync),
     (1, Name::Mseal),
+    (8, Name::Mbind),
+    (1, Name::HomeNode),
     (1, Name::ClearRefs),
     (6, Name::Ftruncate),
     (6, Name::Fallocate),
@@ -194,6 +200,32 @@ impl Draw {
             Name::Mincore => vec![self.addr(), self.len(), Arg::Word(0)],
             Name::Msync => vec![self.addr(), self.len(), word(self.pick(&[0, 1, 4, 4, 2, 5, 8]))],
             Name::Mseal => vec![self.addr(), self.len(), word(u32::from(self.once_in(20)))],
+            Name::Mbind => {
+                let modes = [
+                    MPOL_DEFAULT,
+                    MPOL_DEFAULT,
+                    MPOL_BIND,
+                    MPOL_BIND,
+                    MPOL_BIND | MPOL_F_RELATIVE_NODES,
+                    MPOL_PREFERRED,
+                    MPOL_LOCAL,
+                    MPOL_INTERLEAVE,
+                    MPOL_PREFERRED_MANY,
+                    MPOL_WEIGHTED_INTERLEAVE + 1,
+                ];
+                let mode = self.pick(&modes);
+                let mask = match mode {
+                    MPOL_DEFAULT | MPOL_LOCAL if !self.once_in(20) => 0,
+                    _ => self.pick(&[1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 0]),
+                };
+                let (strict, moves) = (MPOL_MF_STRICT, MPOL_MF_MOVE);
+                let flags = self.pick(&[0, 0, 0, 0, 0, 0, strict, strict, strict | moves, 8]);
+                vec![self.addr(), self.len(), word(mode), Arg::Word(mask), word(flags)]
+            }
+            Name::HomeNode => {
+                let (node, flags) = (self.pick(&[0, 0, 0, 1]), u32::from(self.once_in(20)));
+                vec![self.addr(), self.len(), word(node), word(flags)]
+            }
             Name::ClearRefs => vec![word(self.pick(&[1, 2, 3, 4, 4, 4, 5, 0, 6]))],
             Name::Ftruncate => {
                 let descriptor = FIRST_FILE + self.below(FILES.len() as u64);

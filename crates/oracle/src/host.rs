@@ -1,6 +1,6 @@
 //! Linux's side: a process on this machine, and those that it forked.
 
-use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name, USERFAULT};
+use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, MASK_BITS, Name, USERFAULT};
 use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program, REQUEST};
 use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, WORDS, size_of};
 use crate::userfault::{self, Request};
@@ -159,6 +159,10 @@ impl Side for Host {
                 bytes[STAT_MODE..STAT_MODE + 4].copy_from_slice(&(args[2] as u32).to_le_bytes());
                 self.children[who].put(BUFFER, &bytes)?;
                 args[2] = BUFFER;
+            }
+            Name::Mbind => {
+                self.children[who].put(BUFFER, &args[3].to_le_bytes())?;
+                args = [args[0], args[1], args[2], BUFFER, MASK_BITS, args[4]];
             }
             Name::Pwrite => {
                 let bytes = vec![args[1] as u8; args[2].min(BUFFER_BYTES) as usize];

@@ -129,6 +129,9 @@ impl Oracle {
                 if !self.program.has_segments {
                     drawn.retain(|call| !call.name.is_of_segments());
                 }
+                if !self.like.has_one_node {
+                    drawn.retain(|call| !call.name.is_of_policies());
+                }
                 if !self.program.has_userfaults {
                     drawn.retain(|call| call.name != Name::Userfault);
                 }

@@ -27,7 +27,10 @@ pub(crate) fn of_host() -> io::Result<Likeness> {
     }
     let limits = Limits { promise: promise()?, locked: locked()?, ..Limits::NONE };
     let tells_broken = Path::new("/proc/sys/vm/memory_failure_recovery").exists();
-    Ok(Likeness { policy: policy(), limits, tells_broken, planted: Planted::Nothing })
+    let nodes = fs::read_to_string("/sys/devices/system/node/online");
+    let has_one_node = nodes.is_ok_and(|nodes| nodes.trim() == "0");
+    let planted = Planted::Nothing;
+    Ok(Likeness { policy: policy(), limits, tells_broken, has_one_node, planted })
 }
 
 /// The two numbers that a release begins with.

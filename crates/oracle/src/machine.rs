@@ -1,11 +1,12 @@
 //! The other side: the crate `foliant-linux` on the simulated machine.
 
-use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, Name};
+use crate::call::{Answer, Bases, Call, FILES, FIRST_FILE, MASK_BITS, Name};
 use crate::side::{AreaSeen, Failed, Foreign, PageSeen, Side, WORDS, size_of};
 use crate::userfault;
 use foliant::manager::Setup;
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Policy};
+use foliant_linux::mempolicy::{Mode, Nodes};
 use foliant_linux::raw::general::{
     _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_MOVE, _UFFDIO_POISON, _UFFDIO_REGISTER,
     _UFFDIO_UNREGISTER, _UFFDIO_WRITEPROTECT, _UFFDIO_ZEROPAGE, BUS_ADRERR, BUS_MCEERR_AR,
@@ -50,6 +51,8 @@ pub(crate) struct Likeness {
     pub(crate) limits: Limits,
     /// Whether signals say that memory is broken.
     pub(crate) tells_broken: bool,
+    /// Whether it has memory policies, and one node.
+    pub(crate) has_one_node: bool,
     pub(crate) planted: Planted,
 }
 
@@ -261,6 +264,11 @@ impl<'a, 'm> Machine<'a, 'm> {
             Name::Munlockall => process.munlockall()?,
             Name::Msync => process.msync(a, b, c as u32)?,
             Name::Mseal => process.mseal(a, b, c)?,
+            Name::Mbind => {
+                let (mode, nodes) = (Mode::of(c as u32)?, Nodes::read(1, MASK_BITS, |_| Ok(d))?);
+                process.mbind(a, b, mode, &nodes, e as u32)?
+            }
+            Name::HomeNode => process.set_home_node(a, b, c, d)?,
             Name::ClearRefs => {
                 process.clear_refs(&a.to_string())?;
                 0

@@ -1,6 +1,6 @@
 //! A sequence as a C program, which shows what Linux does.
 
-use crate::call::{Arg, Base, Call, FILES, FIRST_FILE, Name};
+use crate::call::{Arg, Base, Call, FILES, FIRST_FILE, MASK_BITS, Name};
 use crate::run::Difference;
 use std::fmt::Write;
 
@@ -178,6 +178,14 @@ fn made(call: &Call) -> String {
         Name::Userfault => format!(
             "{{ if (!me) userfault({}, (unsigned long)({}), {}, {}, {}, (unsigned long)({})); }}\n",
             args[0], args[1], args[2], args[3], args[4], args[5]
+        ),
+        Name::Mbind => format!(
+            "{{ unsigned long mask = {}; say(\"mbind\", syscall(SYS_mbind, {}, {}, {}, &mask, {MASK_BITS}, {})); }}\n",
+            args[3], args[0], args[1], args[2], args[4]
+        ),
+        Name::HomeNode => format!(
+            "say(\"home node\", syscall(SYS_set_mempolicy_home_node, {}));\n",
+            args.join(", ")
         ),
         Name::Shmctl => format!("control({});\n", args.join(", ")),
         Name::Pread => format!("say_bytes(pread({}, bytes, {}, {}));\n", args[0], args[2], args[3]),

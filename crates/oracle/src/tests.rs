@@ -44,7 +44,9 @@ fn a_hole_that_is_ignored_is_found_and_shrunk() {
 #[test]
 fn a_store_that_is_lost_is_found_and_shrunk() {
     let Some((calls, difference)) = found(Planted::StoreLost) else { return };
-    assert_eq!((calls.last().unwrap().name, difference.what), (Name::Store, "pages"));
+    // It is seen where it was made, or in another mapping of its file.
+    assert_eq!(calls.last().unwrap().name, Name::Store);
+    assert!(difference.what.starts_with("pages"), "{difference}");
     assert!(calls.len() <= 3, "{calls:?}");
 }
 
