@@ -8,11 +8,12 @@ use super::super::user;
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
+use foliant_linux::credentials::By;
 use foliant_linux::mempolicy::{
     MPOL_F_ADDR, MPOL_F_MEMS_ALLOWED, MPOL_F_NODE, MPOL_MF_MOVE, MPOL_MF_MOVE_ALL, Mempolicy, Mode,
     Nodes,
 };
-use linux_raw_sys::errno::{EINVAL, ENODEV, ESRCH};
+use linux_raw_sys::errno::{EINVAL, ENODEV, EPERM, ESRCH};
 
 type Six = [u64; 6];
 
@@ -82,8 +83,13 @@ fn told(thread: &Arc<Thread>, addr: u64, flags: u64) -> Result<(u32, Nodes), Err
     Ok((NODE, nodes))
 }
 
+/// Refuses to move what others have as well for whoever is not root.
+fn may_move_all(thread: &Arc<Thread>, flags: u64) -> Result<(), Errno> {
+    if flags as u32 & MPOL_MF_MOVE_ALL != 0 { thread.needs_root() } else { Ok(()) }
+}
 pub(super) fn mbind(thread: &Arc<Thread>, [at, bytes, mode, mask, count, flags]: Six) -> Answer {
     let (mode, nodes) = (Mode::of(mode as u32)?, nodes(mask, count)?);
+    may_move_all(thread, flags)?;
     let bind =
         |memory: &mut super::super::Memory| memory.mbind(at, bytes, mode, &nodes, flags as u32);
     thread.process.with_memory_alone(bind)
@@ -105,7 +111,11 @@ fn memory_of(thread: &Arc<Thread>, id: u64) -> Result<Option<Arc<Held>>, Errno> 
         0 => Some(thread.process.clone()),
         _ => process::all().into_iter().find(|process| has(process)),
     };
-    Ok(process.ok_or(Errno(ESRCH))?.memory())
+    let process = process.ok_or(Errno(ESRCH))?;
+    if !thread.may_look_at(&process, By::Call) {
+        return Err(Errno(EPERM));
+    }
+    Ok(process.memory())
 }
 /// Moves nothing: it is there already.
 pub(super) fn migrate_pages(thread: &Arc<Thread>, [id, count, from, to, ..]: Six) -> Answer {
@@ -124,6 +134,7 @@ pub(super) fn move_pages(
     if flags as u32 & !(MPOL_MF_MOVE | MPOL_MF_MOVE_ALL) != 0 {
         return Err(Errno(EINVAL));
     }
+    may_move_all(thread, flags)?;
     let memory = memory_of(thread, id)?.ok_or(Errno(EINVAL))?;
     for nth in 0..count {
         if thread.is_over() {

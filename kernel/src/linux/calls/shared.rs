@@ -100,8 +100,9 @@ pub(super) fn shmctl(thread: &Arc<Thread>, [id, command, at, ..]: Six) -> Answer
             user::put(at, &words(id, &stat, &facts)).map(|()| 0)
         }
         SHM_STAT | SHM_STAT_ANY => {
-            let found = ids().into_iter().find(|other| other & INDEX == id);
-            let id = found.ok_or(Errno(EINVAL))?;
+            // Of a number that is none the index counts all the same.
+            let is_there = |other: &i32| id >= 0 && other & INDEX == id & INDEX;
+            let id = ids().into_iter().find(is_there).ok_or(Errno(EINVAL))?;
             let wanted = if command == SHM_STAT { R_OK } else { 0 };
             let (stat, facts) = segments::with(|table| {
                 table.may(id, &by, wanted)?;
