@@ -1,21 +1,7 @@
 //! Who walks a path, and who changes names: what links say to them, and what they may do.
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Owner};
 use alloc::vec::Vec;
-
-/// Whose a node is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct Owner {
-    /// The user; 0 is root, who may do everything with names.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-}
-
-impl Owner {
-    /// Root.
-    pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
-}
 
 /// Whoever walks.
 ///

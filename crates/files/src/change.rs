@@ -1,8 +1,7 @@
 //! Names that come and go.
 
 use crate::PATH_MAX;
-use crate::caller::Owner;
-use crate::facts::{Facts, Time};
+use crate::facts::{Facts, Owner, Time};
 use crate::files::Files;
 use crate::folder::Folder;
 use crate::id::NodeId;
@@ -35,8 +34,8 @@ impl<C> Files<C> {
     /// [`Refused::Exists`], also of a place that ends in `.`, `..` or nothing;
     /// [`Refused::NotFound`] for a slash behind what is no folder, for a removed folder, and for a
     /// link without a text; [`Refused::NameTooLong`], also for a link's text;
-    /// [`Refused::TooManyLinks`]; [`Refused::Denied`]; [`Refused::Invalid`] for a leaf with the kind
-    /// of a folder.
+    /// [`Refused::TooManyLinks`]; [`Refused::Denied`]; [`Refused::Invalid`] for a leaf with the
+    /// kind of a folder.
     pub fn make(
         &mut self,
         place: &Place,

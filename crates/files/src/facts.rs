@@ -1,7 +1,5 @@
 //! What is known of a node besides its names and its content.
 
-use crate::caller::Owner;
-
 /// A time, since the epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Time {
@@ -9,6 +7,20 @@ pub struct Time {
     pub seconds: i64,
     /// Nanoseconds beyond them.
     pub nanos: u32,
+}
+
+/// Whose a node is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Owner {
+    /// The user; 0 is root, who may do everything with names.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+impl Owner {
+    /// Root.
+    pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
 }
 
 /// What `stat` tells of a node, as far as it is known here.

@@ -1,7 +1,6 @@
 //! The slab that keeps the nodes.
 
-use crate::caller::Owner;
-use crate::facts::{Facts, Time};
+use crate::facts::{Facts, Owner, Time};
 use crate::folder::Folder;
 use crate::id::NodeId;
 use crate::node::{Kind, Node};

@@ -43,8 +43,8 @@
 //!
 //! **Locking.** One lock around [`Files`] is all that is needed. Walks, facts and entries only read
 //! and may run beside each other. A [`Place`] that was found under the lock says what was there
-//! then; whatever is done with it looks again, so that a stale one is refused and does no harm. What
-//! who found it may change there is as it was then, too.
+//! then; whatever is done with it looks again, so that a stale one is refused and does no harm.
+//! What who found it may change there is as it was then, too.
 //!
 //! **Not here**: contents and their sizes; what the permissions of a leaf let anybody do with it,
 //! who may change facts, and the mask of new files; descriptors; other mounts (`EXDEV`); whiteouts;
@@ -92,9 +92,9 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use caller::{Caller, Owner};
+pub use caller::Caller;
 pub use entries::Entry;
-pub use facts::{Facts, Time};
+pub use facts::{Facts, Owner, Time};
 pub use files::Files;
 pub use id::NodeId;
 pub use life::Purpose;

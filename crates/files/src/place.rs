@@ -1,6 +1,6 @@
 //! The place of a name: a folder, and the last part of a path, whether or not something is there.
 
-use crate::caller::Owner;
+use crate::facts::Owner;
 use crate::id::NodeId;
 use crate::refused::Refused;
 use alloc::vec::Vec;
@@ -27,8 +27,8 @@ pub enum Slash {
     No,
 }
 
-/// Where a path ends: what [`Files::place`](crate::Files::place) finds, and what who asked for it may
-/// do there.
+/// Where a path ends: what [`Files::place`](crate::Files::place) finds, and what who asked for it
+/// may do there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub(crate) folder: NodeId,

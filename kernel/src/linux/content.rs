@@ -11,7 +11,6 @@
 
 use super::channel::Channel;
 use super::parking::Parking;
-use super::process::Process;
 use super::{File, World, world};
 use crate::memory::manager;
 use alloc::sync::Arc;
@@ -51,8 +50,8 @@ pub(super) trait Text: Send + Sync {
     fn piece(&self, key: u64) -> Result<Piece, Errno>;
     /// Takes what a program writes to it.
     fn write(&self, bytes: &[u8]) -> Result<(), Errno>;
-    /// The process that it shows, where not everybody may look at that.
-    fn shows(&self) -> Option<Arc<Process>> {
+    /// The number of the process that it shows, where not everybody may look at that.
+    fn shows(&self) -> Option<u32> {
         None
     }
 }
@@ -68,8 +67,8 @@ pub(super) trait Positioned: Send + Sync {
     fn ioctl(&self, _request: u32, _at: u64) -> Result<u64, Errno> {
         Err(Errno(ENOTTY))
     }
-    /// The process whose bytes they are, where not everybody may look at that.
-    fn shows(&self) -> Option<Arc<Process>> {
+    /// The number of the process whose bytes they are, where not everybody may look at that.
+    fn shows(&self) -> Option<u32> {
         None
     }
 }
@@ -152,8 +151,8 @@ impl Content {
             _ => None,
         }
     }
-    /// The process that it shows, where not everybody may look at that.
-    pub(super) fn shows(&self) -> Option<Arc<Process>> {
+    /// The number of the process that it shows, where not everybody may look at that.
+    pub(super) fn shows(&self) -> Option<u32> {
         match self {
             Content::Text(text) => text.shows(),
             Content::Positioned(bytes) => bytes.shows(),

@@ -18,16 +18,12 @@
 //! **Not here**: what credentials mean (`foliant-linux`).
 
 use super::content::Content;
-use super::process::Process;
-use super::sockets::Task;
-use super::thread::Thread;
-use super::{texts, world};
+use super::world;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 use foliant_files::{Caller, Facts, NodeId, Owner};
 use foliant_linux::Errno;
-use foliant_linux::credentials::{By, Credentials, Guarded};
+use foliant_linux::credentials::{Credentials, Guarded};
 use linux_raw_sys::errno::{EACCES, ESTALE};
 use spin::Mutex;
 
@@ -47,15 +43,15 @@ impl Seat {
     }
 }
 
-/// Who walks: a thread's credentials, and the process that links are asked for.
+/// Who walks: a thread's credentials, and the number of the process that links are asked for.
 pub(super) struct Walker<'t> {
-    pub(super) process: &'t Process,
+    pub(super) process: u32,
     pub(super) credentials: &'t Credentials,
 }
 
 impl Caller<Content> for Walker<'_> {
     fn link(&self, leaf: &Content) -> Option<Vec<u8>> {
-        leaf.link(self.process.id)
+        leaf.link(self.process)
     }
     fn may(&self, facts: &Facts, wanted: u32) -> bool {
         self.credentials.may(&guarded(facts), wanted)
@@ -77,40 +73,4 @@ pub(super) fn guarded(facts: &Facts) -> Guarded {
 pub(super) fn allowed(by: &Credentials, node: NodeId, wanted: u32) -> Result<(), Errno> {
     let facts = world().files.read().facts(node).ok_or(Errno(ESTALE))?;
     if by.may(&guarded(&facts), wanted) { Ok(()) } else { Err(Errno(EACCES)) }
-}
-
-impl Thread {
-    /// Who it is now.
-    pub(super) fn credentials(&self) -> Arc<Credentials> {
-        self.credentials.get()
-    }
-    /// Who it is to whoever is at the other end of its sockets.
-    pub(super) fn task(&self) -> Task {
-        let own = self.credentials();
-        [self.process.id, own.user.effective, own.group.effective]
-    }
-    /// Refuses whoever is not root.
-    pub(super) fn needs_root(&self) -> Result<(), Errno> {
-        if self.credentials().is_root() { Ok(()) } else { Err(Errno::PERM) }
-    }
-    /// Has it be somebody else from now on.
-    pub(super) fn become_other(&self, new: Credentials) {
-        let before = self.credentials();
-        if new == *before {
-            return;
-        }
-        let process = &self.process;
-        if new.hides_from(&before) {
-            process.is_dumpable.store(false, Ordering::Relaxed);
-            process.dies_with.store(0, Ordering::Relaxed);
-        }
-        self.credentials.set(Arc::new(new));
-        texts::note_owner(process);
-    }
-    /// Whether it may look at a process's memory.
-    pub(super) fn may_look_at(&self, other: &Process, by: By) -> bool {
-        let own = self.credentials();
-        let is_shown = || other.is_dumpable.load(Ordering::Relaxed) || own.is_root();
-        other.id == self.process.id || own.may_look_at(&other.credentials.get(), by) && is_shown()
-    }
 }

@@ -5,7 +5,6 @@
 //!   Of a timer it is what came with the last, which counts those before.
 #![allow(unsafe_code)]
 
-use super::process::Process;
 use super::user::Plain;
 use alloc::collections::BTreeMap;
 use core::cell::Cell;
@@ -132,15 +131,15 @@ impl Info {
     pub(super) fn kernel(number: u32) -> Info {
         Info::plain(number, SI_KERNEL as i32)
     }
-    /// What became of a child.
-    pub(super) fn of_child(child: &Process, became: Became) -> Info {
+    /// What became of a child, which is some user's.
+    pub(super) fn of_child((child, user): (u32, u32), became: Became) -> Info {
         let (code, status) = match became {
             Became::Ended(Ended::Code(code)) => (CLD_EXITED, code.into()),
             Became::Ended(Ended::Signal(number)) => (CLD_KILLED, number),
             Became::Stopped(number) => (CLD_STOPPED, number),
             Became::Continued => (CLD_CONTINUED, SIGCONT),
         };
-        let mut info = Info::sent(SIGCHLD, code as i32, child.id, child.user());
+        let mut info = Info::sent(SIGCHLD, code as i32, child, user);
         info.more[1] = status.into();
         info
     }

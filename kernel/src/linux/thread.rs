@@ -150,6 +150,10 @@ impl Thread {
         thread.process.threads.lock().push(thread.clone());
         Ok(thread)
     }
+    /// Who it is now.
+    pub(super) fn credentials(&self) -> Arc<Credentials> {
+        self.credentials.get()
+    }
     /// Gives a thread that has not begun the registers, the credentials and the wishes of this one.
     pub(super) fn copy_to(&self, other: &Thread) {
         other.credentials.set(self.credentials.get());

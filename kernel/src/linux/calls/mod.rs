@@ -33,6 +33,7 @@ mod sockets;
 mod system;
 mod time;
 mod timers;
+mod who;
 
 use super::signal::CUT;
 use super::thread::Thread;

@@ -4,7 +4,7 @@ use super::super::content::Content;
 use super::super::credentials::{self, Walker, guarded};
 use super::super::hold::Hold;
 use super::super::opened::{Descriptor, Opened};
-use super::super::process::Process;
+use super::super::process::{self, Process};
 use super::super::thread::Thread;
 use super::super::{clock, mounts, names, proc_fd, user, world};
 use super::{Answer, refused};
@@ -68,7 +68,7 @@ fn place(thread: &Thread, number: u64, path: u64) -> Result<Place, Errno> {
 }
 /// Where the last name of a path from a folder on goes.
 pub(super) fn place_from(thread: &Thread, from: NodeId, path: &[u8]) -> Result<Place, Errno> {
-    let walker = Walker { process: &thread.process, credentials: &thread.credentials() };
+    let walker = Walker { process: thread.process.id, credentials: &thread.credentials() };
     names::look(|files| files.place(from, path, Last::Keep, &walker))
 }
 /// Changes names.
@@ -104,7 +104,7 @@ pub(super) fn openat(thread: &Arc<Thread>, [number, path, flags, mode, ..]: Six)
         let content = mounts::new_file(&files, node, b"#")?;
         (files.make_unnamed(mode, credentials::owner(&by), content, clock::now()), true)
     } else {
-        find_or_make(&Walker { process, credentials: &by }, from, &path, (flags, mode))?
+        find_or_make((process, &by), from, &path, (flags, mode))?
     };
     let facts = world().files.read().facts(node).ok_or(Errno(ESTALE))?;
     let is_folder = world().files.read().is_folder(node);
@@ -150,23 +150,23 @@ fn may_open(thread: &Thread, node: NodeId, facts: &Facts, flags: u32) -> Result<
         return Err(Errno::PERM);
     }
     let shown = world().files.read().leaf(node).and_then(Content::shows);
-    match shown {
+    match shown.and_then(process::of_id) {
         Some(other) if !thread.may_look_at(&other, By::Files) => Err(Errno(EACCES)),
         _ => Ok(()),
     }
 }
 /// The node that `open` means, and whether it was made for that.
 fn find_or_make(
-    walker: &Walker<'_>,
+    (process, by): (&Process, &Credentials),
     from: NodeId,
     path: &[u8],
     (flags, mode): (u32, u32),
 ) -> Result<(NodeId, bool), Errno> {
-    let process = walker.process;
+    let walker = Walker { process: process.id, credentials: by };
     let keeps = flags & O_NOFOLLOW != 0 || flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
     let last = if keeps { Last::Keep } else { Last::Follow };
     if flags & O_CREAT == 0 || flags & O_PATH != 0 {
-        return Ok((process.walk(walker.credentials, from, path, last)?, false));
+        return Ok((process.walk(by, from, path, last)?, false));
     }
     if flags & O_DIRECTORY != 0 {
         return Err(Errno(EINVAL));
@@ -176,7 +176,7 @@ fn find_or_make(
     }
     let (mut files, place) = loop {
         let files = world().files.write();
-        match files.place_to_open(from, path, last, walker) {
+        match files.place_to_open(from, path, last, &walker) {
             Err(Refused::Due(folder)) => {
                 drop(files);
                 names::fill(folder);
@@ -189,7 +189,7 @@ fn find_or_make(
         Some(node) => Ok((node, false)),
         None => {
             let above = files.facts(place.folder()).ok_or(Errno(ESTALE))?;
-            let mode = walker.credentials.new_mode(&guarded(&above), process.masked(mode));
+            let mode = by.new_mode(&guarded(&above), process.masked(mode));
             let mode = S_IFREG | mode;
             let name = match place.last() {
                 Final::Name(name) => name.clone(),

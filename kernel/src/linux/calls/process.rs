@@ -299,7 +299,7 @@ pub(super) fn waitid(thread: &Arc<Thread>, [kind, id, info, flags, usage, _]: Si
         user::put(usage, &used.unwrap_or_default().told())?;
     }
     if info != 0 {
-        let told = found.map(|(child, became)| Info::of_child(&child, became));
+        let told = found.map(|(child, became)| Info::of_child((child.id, child.user()), became));
         user::put(info, &told.unwrap_or(user::zeros()))?;
     }
     Ok(0)

@@ -106,7 +106,7 @@ impl Process {
             let Some(parent) = parent.filter(|parent| !parent.ignores_children()) else {
                 return Stays::No;
             };
-            parent.send(Info::of_child(self, Became::Ended(ended)));
+            parent.send(Info::of_child((self.id, self.user()), Became::Ended(ended)));
             Stays::Yes
         });
         self.gone.wake();

@@ -321,7 +321,7 @@ impl Process {
         {
             return Ok(node);
         }
-        let walker = Walker { process: self, credentials: by };
+        let walker = Walker { process: self.id, credentials: by };
         names::look(|files| files.walk(from, path, last, &walker))
     }
 

@@ -150,7 +150,7 @@ impl Process {
                 action.handler != IGNORE && action.flags & u64::from(SA_NOCLDSTOP) == 0
             };
             if let Some(parent) = parent.filter(wants) {
-                parent.send(Info::of_child(self, news));
+                parent.send(Info::of_child((self.id, self.user()), news));
             }
             Stays::Yes
         });

@@ -226,8 +226,8 @@ fn memory(process: &Weak<Process>) -> Result<Arc<Held>, Errno> {
 struct Pagemap(Weak<Process>);
 
 impl Positioned for Pagemap {
-    fn shows(&self) -> Option<Arc<Process>> {
-        self.0.upgrade()
+    fn shows(&self) -> Option<u32> {
+        Some(self.0.upgrade()?.id)
     }
     fn unit(&self) -> u64 {
         WORD as u64
@@ -289,8 +289,8 @@ const REGIONS: usize = 128;
 struct Bytes(Weak<Process>);
 
 impl Positioned for Bytes {
-    fn shows(&self) -> Option<Arc<Process>> {
-        self.0.upgrade()
+    fn shows(&self) -> Option<u32> {
+        Some(self.0.upgrade()?.id)
     }
     fn unit(&self) -> u64 {
         1
@@ -311,10 +311,10 @@ fn ended_by_zeros(texts: &[Vec<u8>]) -> Vec<u8> {
 }
 
 impl Text for About {
-    fn shows(&self) -> Option<Arc<Process>> {
+    fn shows(&self) -> Option<u32> {
         match self.own {
             Own::Auxv | Own::Environ | Own::Maps | Own::Smaps | Own::SmapsRollup => {
-                self.process.upgrade()
+                Some(self.process.upgrade()?.id)
             }
             _ => None,
         }

@@ -1,5 +1,5 @@
-//! `/proc/sys/kernel`, `/proc/sys/fs` and a file of `/proc/sys/vm`: numbers and names that programs look up, and a few that
-//! they set.
+//! `/proc/sys/kernel`, `/proc/sys/fs` and a file of `/proc/sys/vm`: numbers and names that programs
+//! look up, and a few that they set.
 
 use super::super::content::{Piece, Text};
 use super::super::{random, segments, trivia};
