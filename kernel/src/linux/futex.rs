@@ -7,8 +7,8 @@
 //! **Invariants**
 //! - F1. The word is read while the list is locked: whoever changes it and wakes comes before the
 //!   read, or finds the waiter.
-//! - F2. What is taken off the list to be woken says so before the lock is let go of: a waiter whose
-//!   time is over at that moment was woken, as the waker counts it.
+//! - F2. What is taken off the list to be woken says so before the lock is let go of: a waiter
+//!   whose time is over at that moment was woken, as the waker counts it.
 //!
 //! **Locking**: one lock for the list. The word is read under it: no fault takes the lock.
 

@@ -5,8 +5,8 @@
 //!   differ in flags, tag or offset.
 //! - A4. A change takes all nodes that it could need before it begins, so it happens or leaves no
 //!   trace.
-//! - A5. A change that would leave more areas than there are, and than there may be at that time, is
-//!   refused before it begins.
+//! - A5. A change that would leave more areas than there are, and than there may be at that time,
+//!   is refused before it begins.
 //!
 //! **Locking.** Areas change under the space's writer lock, or in the call that ends or forks off
 //! the space (space, Locking); readers look under the sequence.
