@@ -25,7 +25,7 @@
 
 use crate::tags::Tagging;
 use foliant_machine::{Invalidation, Item, Reach, Scope};
-use foliant_units::{Level, Pa, Va};
+use foliant_units::{Pa, Va};
 
 /// Up to how many entries single invalidations are cheaper than filling the TLB anew: the figure
 /// that Linux uses (`tlb_single_page_flush_ceiling`), measured there on several generations of
@@ -70,11 +70,6 @@ pub(crate) fn steps(what: &Invalidation, loaded: Pa, tagging: Tagging) -> Steps 
     }
 }
 
-/// Whether a leaf is listed that is larger than a base page.
-pub(crate) fn has_large(what: &Invalidation) -> bool {
-    what.items().iter().any(|item| item.level > Level::BASE)
-}
-
 /// How many leaves `items` list; a level that no table has counts as too many.
 #[inline]
 pub(crate) fn entries(items: &[Item]) -> u64 {
@@ -110,7 +105,7 @@ pub(crate) fn strides(item: &Item) -> u64 {
 pub(crate) mod tests {
     use super::*;
     use foliant_machine::Tables;
-    use foliant_units::{Bytes, VaRange};
+    use foliant_units::{Bytes, Level, VaRange};
     extern crate std;
     use std::vec::Vec;
 

@@ -20,13 +20,13 @@
 use crate::broadcast;
 use crate::control;
 use crate::mailbox::{self, Asked};
-use crate::steps::{CEILING_ENTRIES, Steps, has_large, leaves, steps};
+use crate::steps::{CEILING_ENTRIES, Steps, leaves, steps};
 use crate::tags::{Tagging, Tags};
 use crate::{Host, X86};
 use foliant_machine::{
     Accessed, Cpus, Faults, Invalidation, Kept, MmuRules, Replace, Root, Scope, Ticket, Tlb,
 };
-use foliant_units::{Cpu, CpuSet, Pages};
+use foliant_units::{Cpu, CpuSet, FRAME_BYTES, Pages};
 
 impl<H: Host> X86<'_, H> {
     /// Carries out what other CPUs ask of this one. The handler of the settings' vector calls it,
@@ -63,14 +63,11 @@ impl<H: Host> X86<'_, H> {
         match steps(what, loaded, features.tagging()) {
             Steps::Nothing => (),
             Steps::Outdate(root) => self.tags().outdate(root),
-            Steps::Pages if features.invlpg_keeps_code && has_large(what) => match what.scope() {
-                // SAFETY: ring 0, by `online`.
-                Scope::Space(_) => unsafe { control::end_nonglobal() },
-                // SAFETY: ring 0, by `online`, and interrupts are off.
-                Scope::Kernel => unsafe { control::end_all(features) },
-            },
             Steps::Pages => {
                 for (first, count, span) in leaves(what) {
+                    if span > FRAME_BYTES && features.invlpg_keeps_code {
+                        return self.whole(what.scope());
+                    }
                     // SAFETY: ring 0, by `online`.
                     (0..count).for_each(|n| unsafe { control::end_page(first.add(n * span)) });
                 }
@@ -79,6 +76,17 @@ impl<H: Host> X86<'_, H> {
             Steps::Nonglobal => unsafe { control::end_nonglobal() },
             // SAFETY: ring 0, by `online`, and interrupts are off.
             Steps::Everything => unsafe { control::end_all(features) },
+        }
+    }
+
+    /// Ends all of a scope that is loaded here. Interrupts are off.
+    #[cold]
+    fn whole(&self, scope: Scope) {
+        match scope {
+            // SAFETY: ring 0, by `online`.
+            Scope::Space(_) => unsafe { control::end_nonglobal() },
+            // SAFETY: ring 0, by `online`, and interrupts are off.
+            Scope::Kernel => unsafe { control::end_all(&self.settings().features) },
         }
     }
 
