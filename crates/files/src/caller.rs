@@ -1,18 +1,18 @@
-//! Who walks a path, and who changes names: what links say to them, and what they may do.
+//! The caller that walks a path or changes names: what links say to it, and what it may do.
 
 use crate::facts::{Facts, Owner};
 use alloc::vec::Vec;
 
-/// Whoever walks.
+/// The one that walks.
 ///
-/// A closure that gives the text of links is one who may do everything, and whose new nodes are
-/// root's: the embedder itself.
+/// A closure that gives the text of links is a caller that may do everything, and whose new nodes
+/// are root's: the embedder itself.
 pub trait Caller<C> {
     /// The text of a leaf that is a link, for one whose text depends on who asks, as that of
     /// `/proc/self` does: a leaf for which there is a text is walked like a symbolic link.
     fn link(&self, leaf: &C) -> Option<Vec<u8>>;
     /// Whether a node with these facts lets the caller do `wanted` with it: any of `R_OK`, `W_OK`
-    /// and `X_OK`. A walk wants `X_OK` of each folder in which it looks for a name, and who changes
+    /// and `X_OK`. A walk wants `X_OK` of each folder in which it looks for a name, and a change of
     /// names `W_OK` as well.
     fn may(&self, facts: &Facts, wanted: u32) -> bool;
     /// Whose the nodes are that the caller makes. In a folder with the sticky bit, the caller takes

@@ -37,14 +37,14 @@
 //!   told to fill it.
 //! - N8. No node is held to be run and to be written at once: whoever would be the second is
 //!   refused. Those that hold it otherwise are not asked.
-//! - N9. Who walks says what the permissions of a node let it do ([`Caller`]): it is asked for each
-//!   folder in which a name is looked up, and a [`Place`] has what it may change there. No name
-//!   comes, goes or moves without.
+//! - N9. The [`Caller`] says what the permissions of a node let it do: it is asked for each folder in
+//!   which a name is looked up, and a [`Place`] has what it may change there. No name comes, goes
+//!   or moves without.
 //!
 //! **Locking.** One lock around [`Files`] is all that is needed. Walks, facts and entries only read
 //! and may run beside each other. A [`Place`] that was found under the lock says what was there
 //! then; whatever is done with it looks again, so that a stale one is refused and does no harm.
-//! What who found it may change there is as it was then, too.
+//! What its caller may change there is as it was then, too.
 //!
 //! **Not here**: contents and their sizes; what the permissions of a leaf let anybody do with it,
 //! who may change facts, and the mask of new files; descriptors; other mounts (`EXDEV`); whiteouts;

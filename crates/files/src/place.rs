@@ -27,8 +27,8 @@ pub enum Slash {
     No,
 }
 
-/// Where a path ends: what [`Files::place`](crate::Files::place) finds, and what who asked for it
-/// may do there.
+/// Where a path ends: what [`Files::place`](crate::Files::place) finds, and what its caller may
+/// do there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub(crate) folder: NodeId,

@@ -65,7 +65,7 @@ impl Caller<Content> for Walker<'_> {
 pub(super) fn owner(by: &Credentials) -> Owner {
     Owner { uid: by.user.files, gid: by.group.files }
 }
-/// Who may do what with a file.
+/// The permissions of a file.
 pub(super) fn guarded(facts: &Facts) -> Guarded {
     Guarded { uid: facts.uid, gid: facts.gid, mode: facts.mode }
 }
