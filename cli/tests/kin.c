@@ -296,10 +296,17 @@ static void barriers(void)
 		_exit(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) ? 1 : 0);
 	wait(&status);
 	say("a child has registered", WEXITSTATUS(status));
+	if (!fork())
+		execl("/proc/self/exe", "kin", "begun anew", (char *)0);
+	wait(&status);
+	say("a new program has not", WEXITSTATUS(status));
 }
 
-int main(void)
+int main(int count, char **unused)
 {
+	(void)unused;
+	if (count > 1)
+		return barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) < 0 ? 8 : 9;
 	refused_words();
 	one_of_several_words();
 	each_wake_up_is_told_of();

@@ -304,6 +304,7 @@ pub(super) fn exec(
     be_alone(thread)?;
     replace(thread, memory); // L1
     let is_secure = become_what(thread, &file.guarded);
+    thread.process.barriers.store(0, Ordering::Relaxed);
     let place = Placed { elf: &elf, by, loader: loader.as_ref().map(|(_, elf)| (elf, loader_by)) };
     let absolute = world().files.read().path_of(file.hold.node()).unwrap_or_default();
     let name = named.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
