@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   object's list   ─▶ a's ─▶ a's child's ─▶ b's                each: space, distance, pages of areas
-//!   space's list    ─▶ of one object ─▶ of the same at another distance ─▶ of another object
+//!   space's lists   ─▶ of one object ─▶ of the same at another distance ─▶ of another object
+//!                   ─▶ one that no area has (any more)
 //! ```
 //!
 //! The page with index i of an object is at the address i less the attachment's distance, as for an
@@ -18,6 +19,8 @@
 //! - X3. The lot of an attachment that is gone is used again, and its object let go of, behind a
 //!   grace period: a fault that found it in an area finds in it, to the end of its section, what it
 //!   was, and the object there.
+//! - X4. An attachment that an area may get is on both lists. One that was taken off the space's says
+//!   so, for it is on the object's a while longer.
 //!
 //! **Locking.** `[f]` the lock of the object's fork tree; `[w]` the writer of the attachment's
 //! space, or the call that ends or forks off the space; `[a]` atomic; `[c]` constant from X1 on.
@@ -42,6 +45,11 @@ const BEFORE: usize = 6; // [f]
 /// The next attachment of the space, or the next lot that nobody uses.
 const OWN: usize = 7; // [w]
 const COPIES: usize = 8; // [c]
+/// The attachment of the space before it.
+const OWN_BEFORE: usize = 9; // [w]
+
+/// In the place of pages: it is on the space's list no longer (X4).
+const GONE: u64 = u64::MAX;
 
 /// The name of an attachment, as an area keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,6 +154,14 @@ impl<'m> Attachment<'m> {
     pub(crate) fn pages(self) -> u64 {
         self.get(PAGES)
     }
+    /// Whether it is the one of a space and an object at these distances. The caller holds the
+    /// space's writer.
+    pub(super) fn is_of(self, (space, object): (Frame, Frame), at: Distances) -> bool {
+        self.object() == object
+            && self.space() == space
+            && self.distances() == at
+            && self.pages() != GONE // X4
+    }
 }
 
 /// The attachments of a space. All words; valid when cleared.
@@ -153,13 +169,14 @@ impl<'m> Attachment<'m> {
 /// Key: `[w]`.
 #[repr(C)]
 pub(crate) struct Attachments {
+    /// The first one that an area has.
     first: AtomicU64, // [w]
+    /// The first one that none has (any more).
+    empty: AtomicU64, // [w], read at any time
     /// Lots that no attachment uses.
     spare: Lots<WORDS, OWN>, // [w]
     /// Frames that lots were cut from.
     frames: AtomicU64, // [w]
-    /// Attachments that no area has any more.
-    empty: AtomicU64, // [w], read at any time
 }
 
 impl Attachments {
@@ -168,29 +185,67 @@ impl Attachments {
         &self,
         stock: &Stock<'m, M, P>,
     ) -> impl Iterator<Item = Attachment<'m>> + use<'m, M, P> {
-        let (stock, first) = (stock.machine, self.first.load(Ordering::Relaxed));
+        let memory = stock.machine;
+        let firsts = [&self.first, &self.empty].map(|list| list.load(Ordering::Relaxed));
         let at = move |word| {
-            AttachmentName::named(word).map(|name| Attachment { name, words: name.0.words(stock) })
+            AttachmentName::named(word).map(|name| Attachment { name, words: name.0.words(memory) })
         };
-        core::iter::successors(at(first), move |attachment| at(attachment.get(OWN)))
+        let listed = move |first| core::iter::successors(at(first), move |it| at(it.get(OWN)));
+        firsts.into_iter().flat_map(listed)
     }
     /// How many frames they take.
     #[cfg(feature = "verify")]
     pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
-    /// Whether there are none. The caller keeps changes out.
+    /// Whether no area has one. The caller keeps changes out.
     pub(crate) fn are_none(&self) -> bool {
         self.first.load(Ordering::Relaxed) == 0
     }
     /// Whether there are attachments that no area has.
     pub(crate) fn has_empty(&self) -> bool {
-        self.empty.load(Ordering::Relaxed) > 0
+        self.empty.load(Ordering::Relaxed) != 0
     }
-    /// Notes that an attachment has no pages any more, or has some again.
-    fn count_empty(&self, by: i64) {
-        let empty = self.empty.load(Ordering::Relaxed).wrapping_add_signed(by);
-        self.empty.store(empty, Ordering::Relaxed);
+    /// The list that an attachment with so many pages is on.
+    fn list(&self, pages: u64) -> &AtomicU64 {
+        if pages == 0 { &self.empty } else { &self.first }
+    }
+    /// Puts one first on the list for its pages.
+    fn enter<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, it: Attachment<'_>) {
+        let list = self.list(it.pages());
+        let next = list.load(Ordering::Relaxed);
+        it.set(OWN, next);
+        it.set(OWN_BEFORE, 0);
+        if let Some(next) = Attachment::listed(stock, next) {
+            next.set(OWN_BEFORE, it.name().word());
+        }
+        list.store(it.name().word(), Ordering::Relaxed);
+    }
+    /// Takes it off the list for its pages.
+    fn leave<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, it: Attachment<'_>) {
+        match Attachment::listed(stock, it.get(OWN_BEFORE)) {
+            Some(before) => before.set(OWN, it.get(OWN)),
+            None => self.list(it.pages()).store(it.get(OWN), Ordering::Relaxed),
+        }
+        if let Some(next) = Attachment::listed(stock, it.get(OWN)) {
+            next.set(OWN_BEFORE, it.get(OWN_BEFORE));
+        }
+    }
+    /// Sets how many pages of areas have it.
+    fn set_pages<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        it: Attachment<'_>,
+        pages: u64,
+    ) {
+        let moves = (it.pages() == 0) != (pages == 0);
+        if moves {
+            self.leave(stock, it);
+        }
+        it.set(PAGES, pages);
+        if moves {
+            self.enter(stock, it);
+        }
     }
     /// So many pages of areas that have it came in.
     #[inline(never)] // most areas map no object
@@ -201,10 +256,7 @@ impl Attachments {
         pages: u64,
     ) {
         let attached = Attachment::of(stock, name);
-        if attached.pages() == 0 {
-            self.count_empty(-1);
-        }
-        attached.set(PAGES, attached.pages() + pages);
+        self.set_pages(stock, attached, attached.pages() + pages);
     }
     /// So many went.
     pub(crate) fn remove_pages<M: Machine, P: Paging>(
@@ -215,21 +267,9 @@ impl Attachments {
     ) {
         let attached = Attachment::of(stock, name);
         let left = attached.pages().checked_sub(pages).expect("an area's pages came in before");
-        attached.set(PAGES, left);
-        if left == 0 {
-            self.count_empty(1);
-        }
+        self.set_pages(stock, attached, left);
     }
 
-    /// That of the object in this frame at these distances.
-    pub(super) fn find<'m, M: Machine, P: Paging>(
-        &self,
-        stock: &Stock<'m, M, P>,
-        object: Frame,
-        at: Distances,
-    ) -> Option<Attachment<'m>> {
-        self.each(stock).find(|it| it.object() == object && it.distances() == at)
-    }
     /// Makes one, without pages, of the space in this frame, whose attachments these are.
     pub(super) fn make<'m, M: Machine, P: Paging>(
         &self,
@@ -250,37 +290,25 @@ impl Attachments {
         made.set(OFFSET, at.object.word());
         made.set(COPIES, at.copies.word());
         made.set(PAGES, 0);
-        made.set(OWN, self.first.load(Ordering::Relaxed));
-        self.first.store(name.word(), Ordering::Relaxed);
-        self.count_empty(1);
+        self.enter(stock, made);
         Ok(made)
     }
     /// Takes the one back that was made last, which is on no other list yet.
     pub(super) fn unmake<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
-        let made = self.take(stock).expect("one was made");
-        self.count_empty(-1);
+        let made = self.take_empty(stock).expect("one was made");
         self.spare(stock, made);
     }
-    /// Takes one that no area has off the space's list. It is on the object's still, and is taken
-    /// off that behind the writer; then its lot is [`spare`](Attachments::spare).
+    /// Takes one that no area has off the space's list: that which came there last. It is on the
+    /// object's still, and is taken off that behind the writer; then its lot is
+    /// [`spare`](Attachments::spare).
     pub(crate) fn take_empty<'m, M: Machine, P: Paging>(
         &self,
         stock: &Stock<'m, M, P>,
     ) -> Option<Attachment<'m>> {
-        let mut before = None::<Attachment<'m>>;
-        for attachment in self.each(stock) {
-            if attachment.get(PAGES) > 0 {
-                before = Some(attachment);
-                continue;
-            }
-            match before {
-                Some(before) => before.set(OWN, attachment.get(OWN)),
-                None => self.first.store(attachment.get(OWN), Ordering::Relaxed),
-            }
-            self.count_empty(-1);
-            return Some(attachment);
-        }
-        None
+        let gone = Attachment::listed(stock, self.empty.load(Ordering::Relaxed))?;
+        self.leave(stock, gone);
+        gone.set(PAGES, GONE);
+        Some(gone)
     }
     /// Takes any attachment off the list, at the end of the space.
     pub(crate) fn take<'m, M: Machine, P: Paging>(
@@ -288,7 +316,7 @@ impl Attachments {
         stock: &Stock<'m, M, P>,
     ) -> Option<Attachment<'m>> {
         let attachment = self.each(stock).next()?;
-        self.first.store(attachment.get(OWN), Ordering::Relaxed);
+        self.leave(stock, attachment);
         Some(attachment)
     }
     /// Its lot is free for another one. A grace period is over since it was unlinked (X3).

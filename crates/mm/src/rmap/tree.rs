@@ -305,6 +305,22 @@ impl Member {
     ) -> (&'a AtomicU64, impl Drop + use<'a, M, P>) {
         (&self.kept.attachment, self.kept.lock.lock(stock.machine))
     }
+    /// The attachment by which this member maps the object at these distances, if there is one. It
+    /// is on both lists (attachment::X4), so the shorter one ends the search.
+    fn attached<'m, M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'m, M, P>,
+        object: &Member,
+        at: Distances,
+    ) -> Option<Attachment<'m>> {
+        let frames = (self.frame(), object.frame());
+        let (first, _held) = object.attachments_of(stock);
+        let first = Attachment::listed(stock, first.load(Ordering::Relaxed));
+        let of_object = iter::successors(first, |it| Attachment::listed(stock, it.next()));
+        let both = self.attachments.each(stock).zip(of_object);
+        let found = |pair: [Attachment<'m>; 2]| pair.into_iter().find(|it| it.is_of(frames, at));
+        both.map(<[Attachment<'m>; 2]>::from).find_map(found)
+    }
     /// The attachment by which this member maps the object at these distances. A new one has no
     /// pages yet, and stands behind `origin` if that is given (attachment::X2); there is one only
     /// if the object can be held.
@@ -316,7 +332,7 @@ impl Member {
         origin: Option<Attachment<'m>>,
         hold: impl FnOnce() -> bool,
     ) -> Result<Option<Attachment<'m>>, NoRecord> {
-        if let Some(known) = self.attachments.find(stock, object.frame(), at) {
+        if let Some(known) = self.attached(stock, object, at) {
             return Ok(Some(known));
         }
         let frames = (self.frame(), object.frame());
