@@ -37,9 +37,9 @@
 //!   told to fill it.
 //! - N8. No node is held to be run and to be written at once: whoever would be the second is
 //!   refused. Those that hold it otherwise are not asked.
-//! - N9. The [`Caller`] says what the permissions of a node let it do: it is asked for each folder in
-//!   which a name is looked up, and a [`Place`] has what it may change there. No name comes, goes
-//!   or moves without.
+//! - N9. The [`Caller`] says what the permissions of a node let it do: it is asked for each folder
+//!   in which a name is looked up, and a [`Place`] has what it may change there. No name comes,
+//!   goes or moves without.
 //!
 //! **Locking.** One lock around [`Files`] is all that is needed. Walks, facts and entries only read
 //! and may run beside each other. A [`Place`] that was found under the lock says what was there

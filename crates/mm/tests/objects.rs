@@ -1101,39 +1101,39 @@ fn a_hole_in_a_folio_is_promised_again() {
 /// What a call takes grows neither with the objects that a space maps nor with the spaces that map
 /// an object.
 #[test]
-fn objects_are_mapped_beside_many_others_in_no_more_steps() {
+fn objects_are_mapped_beside_many_others_as_beside_few() {
     const MANY: u64 = 300;
     let machine = Beside::new(sim(2, 64));
     let mm = machine.manager(Policy::BASE_ONLY);
     mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
-    let steps = |work: &dyn Fn()| {
-        let before = machine.steps();
+    let reached = |work: &dyn Fn()| {
+        let before = machine.reached();
         work();
-        machine.steps() - before
+        machine.reached() - before
     };
     let id = mm.create(None).unwrap();
     let objects: Vec<ObjectId> = (0..MANY).map(|_| object(&mm, 1)).collect();
     let mapped = |nth: u64| {
         let of = (objects[nth as usize], 0);
-        steps(&|| map(&mm, id, (2 * nth, 1), of, SHARED))
+        reached(&|| map(&mm, id, (2 * nth, 1), of, SHARED))
     };
-    let unmapped = |nth: u64| steps(&|| mm.unmap(id, range(at(2 * nth), PAGE)).unwrap());
+    let unmapped = |nth: u64| reached(&|| mm.unmap(id, range(at(2 * nth), PAGE)).unwrap());
     let all: Vec<u64> = (0..MANY).map(mapped).collect();
     let few = *all[..8].iter().max().unwrap();
     let many = *all[MANY as usize - 8..].iter().min().unwrap();
-    assert!(many < 2 * few, "{few} steps beside few, {many} beside many");
+    assert!(many < 2 * few, "{few} records beside few, {many} beside many");
     let all: Vec<u64> = (0..MANY).rev().map(unmapped).collect();
     let (many, few) = (all[1], all[MANY as usize - 2]);
-    assert!(many < 2 * few, "unmapped: {few} steps beside few, {many} beside many");
+    assert!(many < 2 * few, "unmapped: {few} records beside few, {many} beside many");
 
     let shared = object(&mm, 1);
     let others: Vec<SpaceId> = (0..MANY).map(|_| mm.create(None).unwrap()).collect();
     let all: Vec<u64> = others
         .iter()
-        .map(|other| steps(&|| map(&mm, *other, (0, 1), (shared, 0), SHARED)))
+        .map(|other| reached(&|| map(&mm, *other, (0, 1), (shared, 0), SHARED)))
         .collect();
     let (few, many) = (all[1], all[MANY as usize - 1]);
-    assert!(many < 2 * few, "in spaces: {few} steps beside few, {many} beside many");
+    assert!(many < 2 * few, "in spaces: {few} records beside few, {many} beside many");
     others.into_iter().for_each(|other| mm.end(other).unwrap());
     mm.leaves("objects, and nothing that maps them");
 }

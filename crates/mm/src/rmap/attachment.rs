@@ -19,8 +19,8 @@
 //! - X3. The lot of an attachment that is gone is used again, and its object let go of, behind a
 //!   grace period: a fault that found it in an area finds in it, to the end of its section, what it
 //!   was, and the object there.
-//! - X4. An attachment that an area may get is on both lists. One that was taken off the space's says
-//!   so, for it is on the object's a while longer.
+//! - X4. An attachment that an area may get is on both lists. One that was taken off the space's
+//!   says so, for it is on the object's a while longer.
 //!
 //! **Locking.** `[f]` the lock of the object's fork tree; `[w]` the writer of the attachment's
 //! space, or the call that ends or forks off the space; `[a]` atomic; `[c]` constant from X1 on.

@@ -13,6 +13,7 @@ use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, FrameRange, Pa, Va};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -44,7 +45,9 @@ pub struct Beside {
     behind: bool,
     yields: AtomicU64,
     steps: AtomicU64,
-    /// Those of the last work.
+    /// How often records of the manager's were reached.
+    reached: AtomicU64,
+    /// Steps of the last work.
     worked: AtomicU64,
 }
 
@@ -63,6 +66,7 @@ impl Beside {
             behind: false,
             yields: AtomicU64::new(0),
             steps: AtomicU64::new(0),
+            reached: AtomicU64::new(0),
             worked: AtomicU64::new(0),
         }
     }
@@ -115,6 +119,10 @@ impl Beside {
     /// How many the last work had, done [before a step](Beside::before_step) of it or of none.
     pub fn worked(&self) -> u64 {
         self.worked.load(SeqCst)
+    }
+    /// How often memory was reached by address so far, as the manager reaches its records.
+    pub fn reached(&self) -> u64 {
+        self.reached.load(SeqCst)
     }
     /// How often long work let others run.
     pub fn yields(&self) -> u64 {
@@ -185,6 +193,11 @@ unsafe impl Around for Beside {
 
     fn inner(&self) -> &Sim {
         &self.sim
+    }
+    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
+        self.reached.fetch_add(1, SeqCst);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.reach(pa, bytes) }
     }
     unsafe fn load(&self, pa: Pa) -> u64 {
         self.step();
