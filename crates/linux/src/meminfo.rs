@@ -113,13 +113,13 @@ pub fn meminfo<M: Machine, P: Paging>(
         ("SReclaimable:", 0),
         ("SUnreclaim:", 0),
         ("PageTables:", pages(tables(mm))),
+        ("CommitLimit:", (total - pages(mm.pooled().get()).min(total)) / 2),
+        ("Committed_AS:", pages(listed.promised + listed.shared)),
         ("AnonHugePages:", large(listed.own_large(mm))),
         ("ShmemHugePages:", large(listed.large())),
         ("ShmemPmdMapped:", large(listed.large())),
         ("FileHugePages:", 0),
         ("FilePmdMapped:", 0),
-        ("CommitLimit:", (total - pages(mm.pooled().get()).min(total)) / 2),
-        ("Committed_AS:", pages(listed.promised + listed.shared)),
     ] {
         rows::kilobytes(out, name, kilobytes)?;
     }
