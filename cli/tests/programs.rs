@@ -306,6 +306,12 @@ fn a_program_says_that_memory_is_broken() {
     as_on_linux("poisoned", include_str!("poisoned.txt"));
 }
 
+/// Who lets the page of a word in may wake and wait for words meanwhile.
+#[test]
+fn a_word_that_is_waited_for_is_let_in() {
+    as_on_linux("words_let_in", include_str!("words_let_in.txt"));
+}
+
 #[test]
 fn a_program_moves_pages_to_where_they_are_missing() {
     as_on_linux("moved_pages", include_str!("moved_pages.txt"));

@@ -9,8 +9,10 @@
 //!   read, or finds the waiter.
 //! - F2. What is taken off the list to be woken says so before the lock is let go of: a waiter
 //!   whose time is over at that moment was woken, as the waker counts it.
+//! - F3. No fault is served while the list is locked: a program may let the page in itself, by a
+//!   thread that wants the list.
 //!
-//! **Locking**: one lock for the list. The word is read under it: no fault takes the lock.
+//! **Locking**: one lock for the list. Words that are there are read under it.
 
 use super::process::Process;
 use super::sched;
@@ -19,11 +21,12 @@ use super::user;
 use super::waiters::{self, Cut};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::iter;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use foliant_linux::{Errno, MemoryKey};
 use linux_raw_sys::errno::{EAGAIN, EINVAL};
 use linux_raw_sys::general::{FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS};
-use spin::Mutex;
+use spin::{Mutex, MutexGuard};
 
 /// Entries of a list of locks that are looked at.
 const LOCKS_MAX: usize = 2048;
@@ -68,6 +71,25 @@ fn key(process: &Process, at: u64, scope: Scope) -> Result<MemoryKey, Errno> {
     Ok(process.with_memory(|memory| memory.key_of(at)))
 }
 
+/// Locks the list while all of these words have their values (F1). A page that is not there comes
+/// before that (F3).
+fn lock_while(
+    words: impl Iterator<Item = (u64, u32)> + Clone,
+) -> Result<MutexGuard<'static, Vec<Waiter>>, Errno> {
+    loop {
+        let list = LIST.lock();
+        let found = |(at, value)| (at, user::get_present::<u32>(at).map(|found| found == value));
+        match words.clone().map(found).find(|(_, is_still)| *is_still != Some(true)) {
+            None => return Ok(list),
+            Some((_, Some(_))) => return Err(Errno(EAGAIN)),
+            Some((at, None)) => {
+                drop(list);
+                user::get::<u32>(at)?;
+            }
+        }
+    }
+}
+
 /// Waits while all of the words have their values; says which one was woken.
 pub(super) fn wait(
     thread: &Arc<Thread>,
@@ -77,13 +99,9 @@ pub(super) fn wait(
     let key = |word: &Word| key(&thread.process, word.at, word.scope);
     let keys = words.iter().map(key).collect::<Result<Vec<_>, _>>().map_err(NotWoken::Refused)?;
     let woken = Arc::new(AtomicUsize::new(0));
-    let still = |word: &Word| match user::get::<u32>(word.at)? == word.value {
-        true => Ok(()),
-        false => Err(Errno(EAGAIN)),
-    };
     {
-        let mut list = LIST.lock();
-        words.iter().try_for_each(still).map_err(NotWoken::Refused)?; // F1
+        let mut list = lock_while(words.iter().map(|word| (word.at, word.value)))
+            .map_err(NotWoken::Refused)?;
         list.extend(keys.into_iter().zip(words).enumerate().map(|(turn, (at, word))| {
             let (thread, woken) = (thread.clone(), woken.clone());
             Waiter { at, bits: word.bits, thread, turn, woken }
@@ -141,12 +159,10 @@ pub(super) fn requeue(
 ) -> Result<u64, Errno> {
     let (from_key, to_key) = (key(&thread.process, from, scope)?, key(&thread.process, to, scope)?);
     let (woken, moved) = {
-        let mut list = LIST.lock();
-        if let Some(value) = is_still
-            && user::get::<u32>(from)? != value
-        {
-            return Err(Errno(EAGAIN));
-        }
+        let mut list = match is_still {
+            Some(value) => lock_while(iter::once((from, value)))?,
+            None => LIST.lock(),
+        };
         let (woken, mut moved) = (take(&mut list, from_key, wakes, u32::MAX), 0u64);
         let others = list.iter_mut().filter(|waiter| waiter.at == from_key);
         for waiter in others.take(moves as usize) {

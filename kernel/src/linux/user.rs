@@ -65,15 +65,23 @@ const FAULT: Errno = Errno(EFAULT);
 
 /// Takes a value.
 pub(super) fn get<T: Plain>(at: u64) -> Result<T, Errno> {
+    value(|bytes| reach::get(bytes, at)).ok_or(FAULT)
+}
+/// Takes a value that is there without any fault being served.
+pub(super) fn get_present<T: Plain>(at: u64) -> Option<T> {
+    value(|bytes| reach::get_present(bytes, at))
+}
+/// The value of which `take` gets all bytes.
+fn value<T: Plain>(take: impl FnOnce(&mut [u8]) -> usize) -> Option<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: the bytes of the value, which are all there.
     let bytes =
         unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
-    if reach::get(bytes, at) < bytes.len() {
-        return Err(FAULT);
+    if take(bytes) < size_of::<T>() {
+        return None;
     }
     // SAFETY: any bits are a value (Plain).
-    Ok(unsafe { value.assume_init() })
+    Some(unsafe { value.assume_init() })
 }
 /// Puts a value.
 pub(super) fn put<T: Plain>(at: u64, value: &T) -> Result<(), Errno> {
