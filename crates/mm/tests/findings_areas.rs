@@ -4,14 +4,15 @@
 use crate::common::beside::{Beside, some_steps};
 use crate::common::*;
 use foliant::fault::{Orders, Refusal};
-use foliant::manager::{Setup, SpaceError};
+use foliant::manager::{Setup, SpaceError, UserMapError};
+use foliant::object::ObjectRequest;
 use foliant::pool::Budget;
 use foliant::space::{
-    Advice, AreaLimit, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId,
+    Advice, AreaLimit, Flags, MapError, MapRequest, Move, ObjectId, Place, RangeError, SpaceId,
 };
 use foliant::split::SplitInto;
 use foliant::table::{Attrs, Entry};
-use foliant::vmap::{FrameMapping, Guard};
+use foliant::vmap::{FrameMapping, Guard, Request};
 use foliant::{Access, Outcome, Policy};
 use foliant_machine::{Around, Clock, PhysMem};
 use foliant_sim::Sim;
@@ -241,6 +242,11 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     for n in 0..8 {
         map(id, Place::NoReplace(Va::new(at(n))), 4).unwrap();
     }
+    let kernel = mm.vmalloc(&Request::of(Bytes::new(4096)).for_users()).unwrap();
+    let lent = |place| {
+        let request = MapRequest { place, bytes: Bytes::new(4096), flags: Flags::READ, tag: 0 };
+        mm.map_user(id, &request, kernel.start())
+    };
     let refused = RangeError::TooManyAreas(limit);
     let all = list(id);
     assert_eq!(map(id, Place::Anywhere, 4), Err(refused.into()));
@@ -250,6 +256,8 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     assert_eq!(mm.advise(id, range(at(2) + 4096, 4096), Advice::HugePage), Err(refused));
     let part = mm.remap(id, range(at(2) + 4096, 8192), Bytes::new(8192), Move::To(Va::new(at(9))));
     assert_eq!(part, Err(refused.into()));
+    let not_lent = UserMapError::Space(refused.into());
+    assert_eq!(lent(Place::NoReplace(Va::new(at(9)))), Err(not_lent));
     assert_eq!(list(id), all, "what is refused changes nothing");
     assert!(refused.to_string().contains("8 areas"), "{refused}");
     // No more than before: at an end, between two, in the place of one, a whole one changed or
@@ -278,6 +286,41 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     assert_eq!(map(child, Place::Anywhere, 4), Err(refused.into()));
     mm.unmap(child, range(at(12), 4 * 4096)).unwrap();
     map(child, Place::NoReplace(Va::new(at(20))), 4).unwrap();
+    mm.vfree(kernel.start()).unwrap();
+}
+
+/// What a call takes grows neither with the objects that a space maps nor with the spaces that map
+/// an object.
+#[test]
+fn objects_are_mapped_beside_many_others_as_beside_few() {
+    const MANY: u64 = 300;
+    let (machine, mm, _over) = watched(64);
+    let object = || mm.create_object(&ObjectRequest { pages: Pages::new(1), ..Default::default() });
+    let show = |id, nth: u64, of: ObjectId| {
+        let place = Place::NoReplace(Va::new(BASE + nth * 8192));
+        let flags = Flags::READ_WRITE.with(Flags::SHARED);
+        let request = MapRequest { place, bytes: Bytes::new(4096), flags, tag: 0 };
+        machine.count(|| mm.map_object(id, &request, (of, Pages::new(0))).unwrap()).0
+    };
+    let hide =
+        |id, nth: u64| machine.count(|| mm.unmap(id, range(BASE + nth * 8192, 4096)).unwrap());
+    let id = mm.create(None).unwrap();
+    let shown: Vec<u64> = (0..MANY).map(|nth| show(id, nth, object().unwrap())).collect();
+    let (few, many) = (shown[..8].iter().max(), shown[MANY as usize - 8..].iter().min());
+    assert!(
+        many < few.map(|few| 2 * few).as_ref(),
+        "{few:?} records beside few, {many:?} beside many"
+    );
+    let hidden: Vec<u64> = (0..MANY).rev().map(|nth| hide(id, nth).0).collect();
+    let (many, few) = (hidden[1], hidden[MANY as usize - 2]);
+    assert!(many < 2 * few, "unmapped: {few} records beside few, {many} beside many");
+
+    let shared = object().unwrap();
+    let others: Vec<SpaceId> = (0..MANY).map(|_| mm.create(None).unwrap()).collect();
+    let shown: Vec<u64> = others.iter().map(|other| show(*other, 0, shared)).collect();
+    let (few, many) = (shown[1], shown[MANY as usize - 1]);
+    assert!(many < 2 * few, "in spaces: {few} records beside few, {many} beside many");
+    others.into_iter().for_each(|other| mm.end(other).unwrap());
 }
 
 /// What is set holds for all spaces at once. One that has more keeps them, and so does its child.

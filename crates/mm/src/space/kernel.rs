@@ -42,6 +42,7 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     }
     let (me, pages) = (stock.machine.me(), range.pages().get());
     let area = Area::own(range, flags, request.tag, AnonOffset::NONE);
+    space.admit(stock, range, |_| None, (Some(&area), 0))?;
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     if let Err(error) = super::reach(stock, space, range, steps) {
         // Some tables were made in vain.

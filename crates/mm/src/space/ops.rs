@@ -146,7 +146,7 @@ fn put<M: Machine, P: Paging>(
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let (range, replaced) = choose(stock, space, request)?;
     let area = what(Area::own(range, request.flags, request.tag, AnonOffset::NONE))?;
-    space.admit(stock, range, |_| None, (Some(&area), 0)).map_err(RangeError::from)?;
+    space.admit(stock, range, |_| None, (Some(&area), 0))?;
     // These are the nodes for two areas cut and one put in: what lies there goes only when nothing
     // can fail any more.
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;

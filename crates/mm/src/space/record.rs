@@ -2,7 +2,8 @@
 //! The record of an address space: one frame.
 
 use super::area::{Area, AreaLimit, Flags};
-use super::areas::{Areas, TooMany};
+use super::areas::Areas;
+use super::error::RangeError;
 use crate::frame::Claim;
 use crate::rmap::Member;
 use crate::stock::{Charge, Event, OverLimit, OwnFrames, Record, Stock, record};
@@ -182,10 +183,10 @@ impl Space {
         range: VaRange,
         change: impl Fn(Area) -> Option<(Flags, u64)>,
         put: (Option<&Area>, u64),
-    ) -> Result<(), TooMany> {
+    ) -> Result<(), RangeError> {
         let limit =
             if self.is_object() { u64::MAX } else { stock.area_limit.load(Ordering::Relaxed) };
-        self.areas.admit(stock.machine, AreaLimit(limit), range, change, put)
+        Ok(self.areas.admit(stock.machine, AreaLimit(limit), range, change, put)?)
     }
     /// The user half of its tables.
     pub(crate) fn tables<'m, M: Machine, P: Paging>(

@@ -121,8 +121,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         {
             let more = VaRange::new(old.end(), stay.end()).expect("grows");
             let more = Area { range: more, ..area };
-            let admitted = space.admit(stock, more.range, |_| None, (Some(&more), 0));
-            admitted.map_err(RangeError::from)?;
+            space.admit(stock, more.range, |_| None, (Some(&more), 0))?;
             space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
             attach::put_area(stock, space, &more);
             return Ok(stay);
@@ -130,8 +129,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         Move::Never => return Err(RemapError::Map(MapError::NoRoom(bytes))),
         Move::MayMove => gap(stock, space, bytes, PAGE).map_err(RemapError::Map)?,
     };
-    let admitted = space.admit(stock, old, |_| None, (None, pieces.len() as u64));
-    admitted.map_err(RangeError::from)?;
+    space.admit(stock, old, |_| None, (None, pieces.len() as u64))?;
     pieces.note_offsets(stock, space, (old, target))?;
     let moved = pieces.when_moved(stock, space, (old, target))?;
     // These are the nodes for the removal of the old areas, which cuts two at most, and for those

@@ -43,11 +43,11 @@ pub struct Beside {
     finished: Arc<AtomicBool>,
     /// The part begins behind a swap that was made, instead of before it.
     behind: bool,
+    /// Each time that a record of the manager's is reached is a step too.
+    of_records: bool,
     yields: AtomicU64,
     steps: AtomicU64,
-    /// How often records of the manager's were reached.
-    reached: AtomicU64,
-    /// Steps of the last work.
+    /// Those of the last work.
     worked: AtomicU64,
 }
 
@@ -64,9 +64,9 @@ impl Beside {
             seen: [0; 2].map(AtomicU64::new),
             finished: Arc::new(AtomicBool::new(true)),
             behind: false,
+            of_records: false,
             yields: AtomicU64::new(0),
             steps: AtomicU64::new(0),
-            reached: AtomicU64::new(0),
             worked: AtomicU64::new(0),
         }
     }
@@ -74,6 +74,11 @@ impl Beside {
     /// The same, with the steps behind swaps, such as those that give a table back.
     pub fn behind_swaps(sim: Sim) -> Beside {
         Beside { behind: true, ..Beside::new(sim) }
+    }
+
+    /// The same, where the manager reaches its records as well: between two steps of page tables.
+    pub fn of_records(sim: Sim) -> Beside {
+        Beside { of_records: true, ..Beside::new(sim) }
     }
 
     /// A manager of its memory.
@@ -119,10 +124,6 @@ impl Beside {
     /// How many the last work had, done [before a step](Beside::before_step) of it or of none.
     pub fn worked(&self) -> u64 {
         self.worked.load(SeqCst)
-    }
-    /// How often memory was reached by address so far, as the manager reaches its records.
-    pub fn reached(&self) -> u64 {
-        self.reached.load(SeqCst)
     }
     /// How often long work let others run.
     pub fn yields(&self) -> u64 {
@@ -195,7 +196,9 @@ unsafe impl Around for Beside {
         &self.sim
     }
     unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
-        self.reached.fetch_add(1, SeqCst);
+        if self.of_records {
+            self.step();
+        }
         // SAFETY: the caller's promise is passed on.
         unsafe { self.sim.reach(pa, bytes) }
     }
