@@ -1286,6 +1286,7 @@ impl<P: Paging> Scene<P> {
         self.on_frame(|frame| any(mm.identity(frame)));
         if let Some((object, _)) = self.object {
             let _ = (mm.object_room(object), mm.object_pages(object), mm.object_policy());
+            let _ = mm.object_pages_in(object, Pages::new(0), Pages::new(2));
             let _ = mm.is_shared_writable(object);
         }
     }

@@ -252,16 +252,13 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         if self.0.page > PAGE {
             return Err(Errno(errno::EOPNOTSUPP));
         }
-        let end = match bytes {
-            0 => u64::MAX,
-            bytes => offset.wrapping_add(bytes - 1) / PAGE,
+        let last = match bytes {
+            0 => u64::MAX - PAGE,
+            bytes => offset.wrapping_add(bytes - 1),
         };
-        let end = end.saturating_add(1).min(self.bytes().div_ceil(PAGE));
-        let has = |page: &u64| {
-            let found = self.0.mm.object_page(self.0.object, Pages::new(*page), Access::Read);
-            matches!(found, Ok(Some(_)))
-        };
-        Ok((offset / PAGE..end).filter(has).count() as u64)
+        let (from, to) = (Pages::new(offset / PAGE), Pages::new(last / PAGE + 1));
+        let has = self.0.mm.object_pages_in(self.0.object, from, to);
+        Ok(has.map_or(0, Pages::get))
     }
     /// Its name in lists of areas.
     pub fn name(&self) -> &str {

@@ -202,13 +202,17 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// How many pages of a range an object has not.
     fn lacks(&self, id: ObjectId, range: VaRange) -> Result<Pages, RangeError> {
+        let has = self.pages_on(id, range).ok_or(RangeError::NoObject)?;
+        Ok(Pages::new(range.pages().get() - has.get()))
+    }
+    /// How many it has.
+    fn pages_on(&self, id: ObjectId, range: VaRange) -> Option<Pages> {
         let has = |found: Found| {
             let leaf = VaRange::sized(found.va, found.level.span());
             let leaf = leaf.filter(|_| matches!(found.entry, Entry::Leaf { .. }));
             leaf.map_or(0, |leaf| leaf.intersect(range).pages().get())
         };
-        let has = self.with_leaves(id.space(), range, |leaves| leaves.map(has).sum::<u64>());
-        Ok(Pages::new(range.pages().get() - has.ok_or(RangeError::NoObject)?))
+        self.with_leaves(id.space(), range, |leaves| Pages::new(leaves.map(has).sum()))
     }
     /// Reserves those huge pages of an object from `from` to before `to` that it has room for, has
     /// not, and that are not reserved: all of them, or none.
@@ -256,6 +260,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn object_pages(&self, id: ObjectId) -> Option<Pages> {
         let _reading = self.stock.reading();
         Some(id.peek(&self.stock)?.pages())
+    }
+    /// How many it has of those from `from` to before `to`.
+    pub fn object_pages_in(&self, id: ObjectId, from: Pages, to: Pages) -> Option<Pages> {
+        let room = self.object_room(id)?;
+        let range = object::range::<P>(from.min(room), to.min(room)).ok()?;
+        self.pages_on(id, range)
     }
 
     /// Whether an area maps an object shared and may be written, or may become so.

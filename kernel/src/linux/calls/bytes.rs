@@ -171,19 +171,12 @@ pub(super) fn cachestat(thread: &Arc<Thread>, [number, range, into, flags, ..]: 
         return Err(Errno(EBADF));
     }
     let [offset, bytes]: [u64; 2] = user::get(range)?;
-    let content = opened.content();
-    let is_huge = matches!(&content, Ok(Content::Memory(file)) if file.file.page_bytes() > 4096);
-    if flags as u32 != 0 && !is_huge {
+    let has_pages = matches!(opened.content(), Ok(Content::Memory(_) | Content::Packed(_)));
+    let file = if has_pages { world().in_memory(opened.node)? } else { None };
+    let there = file.map_or(Ok(0), |file| file.file.cachestat(offset, bytes))?;
+    if flags as u32 != 0 {
         return Err(Errno(EINVAL));
     }
-    let there = match content {
-        Ok(Content::Memory(file)) => file.file.cachestat(offset, bytes)?,
-        Ok(Content::Packed(_)) => match world().in_memory(opened.node)? {
-            Some(file) => file.file.cachestat(offset, bytes)?,
-            None => 0,
-        },
-        _ => 0,
-    };
     user::put(into, &[there, 0, 0, 0, 0]).map(|()| 0)
 }
 
