@@ -80,7 +80,7 @@ struct New {
     base: u64,
 }
 
-/// What is not there: name spaces, and what no Linux takes any more.
+/// There are no name spaces.
 const NONE_SUCH: u32 = CLONE_NEWCGROUP
     | CLONE_NEWIPC
     | CLONE_NEWNET
@@ -181,7 +181,8 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
     let made = Thread::of(process.clone(), id, thread.runs).and_then(|made| {
         if has(CLONE_PIDFD) {
             let number = super::remote::add_pidfd(thread, process.clone(), 0)?;
-            user::put(new.pidfd_at, &(number as i32))?;
+            let take = |_: &Errno| drop(own.descriptors.lock().take(number));
+            user::put(new.pidfd_at, &(number as i32)).inspect_err(take)?;
         }
         Ok(made)
     });

@@ -60,15 +60,13 @@ impl Process {
     /// Lists a new process with the children of its parent.
     fn list(self: &Arc<Process>, child: &Arc<Process>, kin: Kin) {
         loop {
-            let parent = match kin {
-                Kin::Child => self.clone(),
-                Kin::Sibling => self.parent.lock().upgrade().unwrap_or(self.clone()),
-            };
+            let above = self.parent.lock().upgrade().filter(|_| kin == Kin::Sibling);
+            let parent = above.as_ref().unwrap_or(self);
             let mut children = parent.children.lock();
-            if kin == Kin::Sibling && self.parent_id() != parent.id {
+            if above.is_some() && self.parent_id() != parent.id {
                 continue; // it ends, and has left its children to another one
             }
-            *child.parent.lock() = Arc::downgrade(&parent);
+            *child.parent.lock() = Arc::downgrade(parent);
             children.push(child.clone());
             return;
         }
