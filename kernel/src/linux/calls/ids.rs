@@ -13,54 +13,49 @@ use linux_raw_sys::errno::{EACCES, EINVAL, EPERM, ESRCH};
 
 type Six = [u64; 6];
 
-type Change = fn(&mut Credentials, [u32; 3]) -> Result<(), Errno>;
-
 /// Has a thread be what a call makes of it.
-fn change(thread: &Arc<Thread>, [one, two, three, ..]: Six, change: Change) -> Answer {
+fn change(
+    thread: &Arc<Thread>,
+    change: impl FnOnce(&mut Credentials) -> Result<u32, Errno>,
+) -> Answer {
     let mut new = Credentials::clone(&thread.credentials());
-    change(&mut new, [one as u32, two as u32, three as u32])?;
+    let answer = change(&mut new)?;
     thread.become_other(new);
-    Ok(0)
+    Ok(answer.into())
 }
-pub(super) fn setuid(thread: &Arc<Thread>, ids: Six) -> Answer {
-    change(thread, ids, |it, [id, ..]| it.setuid(id))
+pub(super) fn setuid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    change(thread, |it| it.setuid(id as u32).map(|()| 0))
 }
-pub(super) fn setgid(thread: &Arc<Thread>, ids: Six) -> Answer {
-    change(thread, ids, |it, [id, ..]| it.setgid(id))
+pub(super) fn setgid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
+    change(thread, |it| it.setgid(id as u32).map(|()| 0))
 }
-pub(super) fn setreuid(thread: &Arc<Thread>, ids: Six) -> Answer {
-    change(thread, ids, |it, [real, effective, _]| it.setreuid([real, effective]))
+pub(super) fn setreuid(thread: &Arc<Thread>, [real, effective, ..]: Six) -> Answer {
+    change(thread, |it| it.setreuid([real, effective].map(|id| id as u32)).map(|()| 0))
 }
-pub(super) fn setregid(thread: &Arc<Thread>, ids: Six) -> Answer {
-    change(thread, ids, |it, [real, effective, _]| it.setregid([real, effective]))
+pub(super) fn setregid(thread: &Arc<Thread>, [real, effective, ..]: Six) -> Answer {
+    change(thread, |it| it.setregid([real, effective].map(|id| id as u32)).map(|()| 0))
 }
-pub(super) fn setresuid(thread: &Arc<Thread>, ids: Six) -> Answer {
-    change(thread, ids, Credentials::setresuid)
+pub(super) fn setresuid(thread: &Arc<Thread>, [real, effective, saved, ..]: Six) -> Answer {
+    change(thread, |it| it.setresuid([real, effective, saved].map(|id| id as u32)).map(|()| 0))
 }
-pub(super) fn setresgid(thread: &Arc<Thread>, ids: Six) -> Answer {
-    change(thread, ids, Credentials::setresgid)
+pub(super) fn setresgid(thread: &Arc<Thread>, [real, effective, saved, ..]: Six) -> Answer {
+    change(thread, |it| it.setresgid([real, effective, saved].map(|id| id as u32)).map(|()| 0))
 }
 pub(super) fn setfsuid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
-    let mut new = Credentials::clone(&thread.credentials());
-    let before = new.setfsuid(id as u32);
-    thread.become_other(new);
-    Ok(before.into())
+    change(thread, |it| Ok(it.setfsuid(id as u32)))
 }
 pub(super) fn setfsgid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
-    let mut new = Credentials::clone(&thread.credentials());
-    let before = new.setfsgid(id as u32);
-    thread.become_other(new);
-    Ok(before.into())
+    change(thread, |it| Ok(it.setfsgid(id as u32)))
 }
 pub(super) fn setgroups(thread: &Arc<Thread>, [count, at, ..]: Six) -> Answer {
-    let mut new = Credentials::clone(&thread.credentials());
     let count = count as u32 as usize;
-    new.may_set_groups(count)?;
-    let bytes = user::get_bytes(at, count * size_of::<u32>())?;
-    let (groups, _) = bytes.as_chunks();
-    new.setgroups(groups.iter().map(|group| u32::from_le_bytes(*group)).collect())?;
-    thread.become_other(new);
-    Ok(0)
+    change(thread, |it| {
+        it.may_set_groups(count)?;
+        let bytes = user::get_bytes(at, count * size_of::<u32>())?;
+        let (groups, _) = bytes.as_chunks();
+        it.setgroups(groups.iter().map(|group| u32::from_le_bytes(*group)).collect())?;
+        Ok(0)
+    })
 }
 pub(super) fn getgroups(thread: &Arc<Thread>, [room, at, ..]: Six) -> Answer {
     let own = thread.credentials();
