@@ -75,127 +75,144 @@ impl Listed {
     }
 }
 
+/// The lines about pages, of the machine and of the node.
+const OF_MACHINE: [&str; 33] = [
+    "MemTotal:",
+    "MemFree:",
+    "MemAvailable:",
+    "Buffers:",
+    "Cached:",
+    "SwapCached:",
+    "Active:",
+    "Inactive:",
+    "Active(anon):",
+    "Inactive(anon):",
+    "Active(file):",
+    "Inactive(file):",
+    "Unevictable:",
+    "Mlocked:",
+    "SwapTotal:",
+    "SwapFree:",
+    "Dirty:",
+    "Writeback:",
+    "AnonPages:",
+    "Mapped:",
+    "Shmem:",
+    "KReclaimable:",
+    "Slab:",
+    "SReclaimable:",
+    "SUnreclaim:",
+    "PageTables:",
+    "CommitLimit:",
+    "Committed_AS:",
+    "AnonHugePages:",
+    "ShmemHugePages:",
+    "ShmemPmdMapped:",
+    "FileHugePages:",
+    "FilePmdMapped:",
+];
+const OF_NODE: [&str; 29] = [
+    "MemTotal:",
+    "MemFree:",
+    "MemUsed:",
+    "SwapCached:",
+    "Active:",
+    "Inactive:",
+    "Active(anon):",
+    "Inactive(anon):",
+    "Active(file):",
+    "Inactive(file):",
+    "Unevictable:",
+    "Mlocked:",
+    "Dirty:",
+    "Writeback:",
+    "FilePages:",
+    "Mapped:",
+    "AnonPages:",
+    "Shmem:",
+    "KernelStack:",
+    "PageTables:",
+    "KReclaimable:",
+    "Slab:",
+    "SReclaimable:",
+    "SUnreclaim:",
+    "AnonHugePages:",
+    "ShmemHugePages:",
+    "ShmemPmdMapped:",
+    "FileHugePages:",
+    "FilePmdMapped:",
+];
+
+/// The kilobytes that a line says.
+fn kilobytes<M: Machine, P: Paging>(
+    mm: &Manager<'_, M, P>,
+    listed: &Listed,
+) -> impl Fn(&str) -> u64 {
+    let memory = mm.memory();
+    let (total, free) = (memory.managed.get(), memory.free.get());
+    let large = |folios: u64| folios * Order::SIZE_2M.pages().get();
+    move |name| {
+        let pages = match name {
+            "MemTotal:" => total,
+            "MemFree:" | "MemAvailable:" => free,
+            "MemUsed:" => total.saturating_sub(free),
+            "Cached:" | "FilePages:" | "Shmem:" => listed.shared,
+            "Active:" | "Active(anon):" => memory.anonymous.get(),
+            "Unevictable:" | "Mlocked:" => listed.locked,
+            "AnonPages:" => listed.own(mm),
+            "Mapped:" => listed.mapped,
+            "PageTables:" => tables(mm),
+            "CommitLimit:" => total.saturating_sub(mm.pooled().get()) / 2,
+            "Committed_AS:" => listed.promised + listed.shared,
+            "AnonHugePages:" => large(listed.own_large(mm)),
+            "ShmemHugePages:" | "ShmemPmdMapped:" => large(listed.large()),
+            _ => 0,
+        };
+        pages * PAGE_KB
+    }
+}
+/// The huge pages of the usual pool that a line says.
+fn pooled<M: Machine, P: Paging>(mm: &Manager<'_, M, P>) -> impl Fn(&str) -> u64 {
+    let counters = mm.pool(Order::SIZE_2M).ok();
+    move |name| {
+        counters.as_ref().map_or(0, |pool| match name {
+            "HugePages_Total:" => pool.nr_hugepages,
+            "HugePages_Free:" => pool.free_hugepages,
+            "HugePages_Rsvd:" => pool.resv_hugepages,
+            _ => pool.surplus_hugepages,
+        })
+    }
+}
+
 /// Writes `/proc/meminfo`.
 pub fn meminfo<M: Machine, P: Paging>(
     mm: &Manager<'_, M, P>,
     listed: &Listed,
     out: &mut impl Write,
 ) -> fmt::Result {
-    let memory = mm.memory();
-    let pages = |pages: u64| pages * PAGE_KB;
-    let (total, free) = (pages(memory.managed.get()), pages(memory.free.get()));
-    let large = |folios: u64| pages(folios * Order::SIZE_2M.pages().get());
-    let anonymous = pages(memory.anonymous.get());
-    for (name, kilobytes) in [
-        ("MemTotal:", total),
-        ("MemFree:", free),
-        ("MemAvailable:", free),
-        ("Buffers:", 0),
-        ("Cached:", pages(listed.shared)),
-        ("SwapCached:", 0),
-        ("Active:", anonymous),
-        ("Inactive:", 0),
-        ("Active(anon):", anonymous),
-        ("Inactive(anon):", 0),
-        ("Active(file):", 0),
-        ("Inactive(file):", 0),
-        ("Unevictable:", pages(listed.locked)),
-        ("Mlocked:", pages(listed.locked)),
-        ("SwapTotal:", 0),
-        ("SwapFree:", 0),
-        ("Dirty:", 0),
-        ("Writeback:", 0),
-        ("AnonPages:", pages(listed.own(mm))),
-        ("Mapped:", pages(listed.mapped)),
-        ("Shmem:", pages(listed.shared)),
-        ("KReclaimable:", 0),
-        ("Slab:", 0),
-        ("SReclaimable:", 0),
-        ("SUnreclaim:", 0),
-        ("PageTables:", pages(tables(mm))),
-        ("CommitLimit:", (total - pages(mm.pooled().get()).min(total)) / 2),
-        ("Committed_AS:", pages(listed.promised + listed.shared)),
-        ("AnonHugePages:", large(listed.own_large(mm))),
-        ("ShmemHugePages:", large(listed.large())),
-        ("ShmemPmdMapped:", large(listed.large())),
-        ("FileHugePages:", 0),
-        ("FilePmdMapped:", 0),
-    ] {
-        rows::kilobytes(out, name, kilobytes)?;
+    let (kilobytes, pooled) = (kilobytes(mm, listed), pooled(mm));
+    OF_MACHINE.iter().try_for_each(|name| rows::kilobytes(out, name, kilobytes(name)))?;
+    for name in ["HugePages_Total:", "HugePages_Free:", "HugePages_Rsvd:", "HugePages_Surp:"] {
+        writeln!(out, "{name:16}   {:5}", pooled(name))?;
     }
-    pools(mm, out)
+    rows::kilobytes(out, "Hugepagesize:", Order::SIZE_2M.bytes().get() >> 10)?;
+    rows::kilobytes(out, "Hugetlb:", mm.pooled().get() * PAGE_KB)
 }
-
 /// Writes `meminfo` of the node.
 pub fn node_meminfo<M: Machine, P: Paging>(
     mm: &Manager<'_, M, P>,
     listed: &Listed,
     out: &mut impl Write,
 ) -> fmt::Result {
-    let memory = mm.memory();
-    let large = |folios: u64| folios * Order::SIZE_2M.pages().get();
-    let (total, free) = (memory.managed.get(), memory.free.get());
-    let anonymous = memory.anonymous.get();
-    for (name, pages) in [
-        ("MemTotal:", total),
-        ("MemFree:", free),
-        ("MemUsed:", total.saturating_sub(free)),
-        ("SwapCached:", 0),
-        ("Active:", anonymous),
-        ("Inactive:", 0),
-        ("Active(anon):", anonymous),
-        ("Inactive(anon):", 0),
-        ("Active(file):", 0),
-        ("Inactive(file):", 0),
-        ("Unevictable:", listed.locked),
-        ("Mlocked:", listed.locked),
-        ("Dirty:", 0),
-        ("Writeback:", 0),
-        ("FilePages:", listed.shared),
-        ("Mapped:", listed.mapped),
-        ("AnonPages:", listed.own(mm)),
-        ("Shmem:", listed.shared),
-        ("KernelStack:", 0),
-        ("PageTables:", tables(mm)),
-        ("KReclaimable:", 0),
-        ("Slab:", 0),
-        ("SReclaimable:", 0),
-        ("SUnreclaim:", 0),
-        ("AnonHugePages:", large(listed.own_large(mm))),
-        ("ShmemHugePages:", large(listed.large())),
-        ("ShmemPmdMapped:", large(listed.large())),
-        ("FileHugePages:", 0),
-        ("FilePmdMapped:", 0),
-    ] {
+    let (kilobytes, pooled) = (kilobytes(mm, listed), pooled(mm));
+    for name in OF_NODE {
         out.write_str(NODE)?;
-        rows::kilobytes(out, name, pages * PAGE_KB)?;
+        rows::kilobytes(out, name, kilobytes(name))?;
     }
-    let counters = mm.pool(Order::SIZE_2M).ok();
-    let count = |of: fn(&foliant::pool::PoolCounters) -> u64| counters.as_ref().map_or(0, of);
-    for (name, count) in [
-        ("HugePages_Total:", count(|pool| pool.nr_hugepages)),
-        ("HugePages_Free:", count(|pool| pool.free_hugepages)),
-        ("HugePages_Surp:", count(|pool| pool.surplus_hugepages)),
-    ] {
-        writeln!(out, "{NODE}{name:16} {count:5}")?;
+    for name in ["HugePages_Total:", "HugePages_Free:", "HugePages_Surp:"] {
+        writeln!(out, "{NODE}{name:16} {:5}", pooled(name))?;
     }
     Ok(())
-}
-
-fn pools<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, out: &mut impl Write) -> fmt::Result {
-    let order = Order::SIZE_2M;
-    let counters = mm.pool(order).ok();
-    let count = |of: fn(&foliant::pool::PoolCounters) -> u64| counters.as_ref().map_or(0, of);
-    for (name, count) in [
-        ("HugePages_Total:", count(|pool| pool.nr_hugepages)),
-        ("HugePages_Free:", count(|pool| pool.free_hugepages)),
-        ("HugePages_Rsvd:", count(|pool| pool.resv_hugepages)),
-        ("HugePages_Surp:", count(|pool| pool.surplus_hugepages)),
-    ] {
-        writeln!(out, "{name:16}   {count:5}")?;
-    }
-    rows::kilobytes(out, "Hugepagesize:", order.bytes().get() >> 10)?;
-    rows::kilobytes(out, "Hugetlb:", mm.pooled().get() * PAGE_KB)
 }
 
 /// Writes `/proc/vmstat`: what is there, and what was counted.
