@@ -40,6 +40,7 @@ mod races;
 mod rare;
 mod refs;
 mod requests;
+mod retired;
 mod rmap_model;
 mod split;
 mod stale_rights;

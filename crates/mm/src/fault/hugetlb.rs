@@ -267,8 +267,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 // The object became shorter (fault::object::J5).
                 Some(_) if self.is_beyond(area) => Step::Again,
                 Some(agreed) => {
-                    // References come before entries (frame::descriptor::D2).
-                    self.stock.enlist_huge(frames, self.huge_origin(area, order));
+                    // References come before entries (frame::descriptor::D2). If it broke just now
+                    // another one is asked for.
+                    if !self.stock.enlist_huge(frames, self.huge_origin(area, order)) {
+                        self.stock.delist_huge(frames);
+                        self.offers.page.set(Some(offer));
+                        return Step::Again;
+                    }
                     let mut attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::ACCESSED;
                     if area.flags.has(Flags::WRITE) {
                         attrs = attrs | Attrs::WRITE | Attrs::DIRTY | Attrs::SOFT_DIRTY;
@@ -335,9 +340,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 return P::leaf(pa, level, rights);
             }
             let Some(mut taken) = offer.take() else { return found.word };
-            let frames = taken.page.take().expect("an offer has a page").frames();
-            self.stock.enlist_huge(frames, self.huge_origin(area, order));
+            let frames = taken.page.as_ref().expect("an offer has a page").frames();
+            let is_sound = self.stock.enlist_huge(frames, self.huge_origin(area, order));
+            match is_sound {
+                true => taken.page = None,
+                false => self.stock.delist_huge(frames),
+            }
             offer.set(Some(taken));
+            if !is_sound {
+                return found.word;
+            }
             done.set(Some(Outcome::Copied));
             P::leaf(frames.start().pa(), level, rights)
         });

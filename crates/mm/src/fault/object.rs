@@ -523,7 +523,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         // No walker pins a pool's page: the lock of the object's table keeps it (J1).
         let Ok(locked) = tables.lock(at, level) else { return Step::Again };
-        if locked.get(locked.index_of(at)) & !P::UPDATED != there.word & !P::UPDATED {
+        let is_there = locked.get(locked.index_of(at)) & !P::UPDATED == there.word & !P::UPDATED;
+        // The one that takes a broken page away looks here first, and then at what maps it
+        // (space::broken::Y1).
+        if !is_there || self.is_broken(pa.frame()) {
             return Step::Again;
         }
         stock.add_references(pa.frame(), order.pages().get());

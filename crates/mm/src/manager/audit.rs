@@ -581,7 +581,9 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 kernel += 1;
                 references += self.stock.references(frame);
             }
-            if identity.kind() == Kind::Anon {
+            let is_lost =
+                identity.has(Flag::Poisoned) && self.stock.counts(frame) == References::NONE;
+            if identity.kind() == Kind::Anon && !is_lost {
                 alive[identity.order().index()][0] += 1;
                 alive[identity.order().index()][1] += identity.has(Flag::PartlyMapped) as u64;
                 let stated = self.stock.counts(frame).entries();
@@ -590,7 +592,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 if stated != found {
                     return Err(AuditError::Mapped { head: frame, stated, found });
                 }
-                if self.stock.counts(frame) == References::NONE && !identity.has(Flag::Poisoned) {
+                if self.stock.counts(frame) == References::NONE {
                     return Err(AuditError::Nobody(frame));
                 }
                 let is_partial = identity.has(Flag::PartlyMapped) && order.get() >= 2;

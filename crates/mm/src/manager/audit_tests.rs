@@ -265,9 +265,9 @@ fn a_folio_that_nobody_keeps_is_found_unless_it_is_broken() {
             mm.stock.set_origin(frame, creator);
             mm.stock.set_references(frame, 0);
             mm.stock.set_identity(frame, Identity::new(Kind::Anon, Order::BASE));
-            mm.stock.count_size(Order::BASE, SizeEvent::NrAnon);
-            if broken {
-                mark(mm, frame, Flag::Poisoned);
+            match broken {
+                true => mark(mm, frame, Flag::Poisoned),
+                false => mm.stock.count_size(Order::BASE, SizeEvent::NrAnon),
             }
             let wanted = if broken { None } else { Some(AuditError::Nobody(frame)) };
             assert_eq!(mm.audit(&[id]).err(), wanted);

@@ -19,6 +19,7 @@ mod anchor;
 mod audit;
 #[cfg(all(test, not(loom), feature = "verify"))]
 mod audit_tests;
+mod broken;
 mod clearing;
 mod collapse;
 mod compact;
@@ -37,6 +38,7 @@ mod vmap;
 pub use audit::{Audit, AuditError};
 
 pub use anchor::{Anchor, AnchorError};
+pub use broken::{Damage, NotRetired, Poisoned, Retired};
 pub use collapse::{CollapseLimits, Scanned};
 pub use kernel::{KernelMapError, NotLent};
 pub use look::{Entries, KernelTables};
@@ -707,29 +709,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.get_unless_zero(frame)
     }
 
-    /// Marks a frame as broken: the folio that holds it is never given back.
-    pub fn poison(&self, frame: Frame) -> Poisoned {
-        if !self.stock.poison(frame) {
-            // A page of a pool that is being cut is nobody's for a moment.
-            self.pools().wait_for_demotion();
-            if !self.stock.poison(frame) {
-                return Poisoned::NotInUse;
-            }
-        }
-        self.pools().retire(frame);
-        Poisoned::Held
-    }
     /// The ranges of memory it manages.
     pub fn ranges(&self) -> impl Iterator<Item = FrameRange> {
         self.stock.folios.ranges()
     }
-}
-
-/// What became of a broken frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Poisoned {
-    /// It is in use, or kept for use in a pool, and will not be used again.
-    Held,
-    /// It is not part of a folio: take it out with [`Manager::reserve`].
-    NotInUse,
 }

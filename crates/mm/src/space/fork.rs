@@ -361,7 +361,8 @@ impl<'s, 'm, M: Machine, P: Paging> Sharing<'s, '_, 'm, M, P> {
         let copy = (self.fork.copy_huge)(of, order, self.noting.steps.outside());
         let frames = copy.ok_or(RangeError::NoMemory)?;
         let origin = self.fork.child.member.origin(va, self.offset(va));
-        self.fork.stock.enlist_huge(frames, origin);
+        // Whether it is sound is asked when the child gets it.
+        let _ = self.fork.stock.enlist_huge(frames, origin);
         Ok(OwnCopy { head: frames.start(), pages: frames.pages(), of: (of, va), kept: None })
     }
     /// How far what is at `va` was moved.

@@ -86,6 +86,7 @@ mod anchor;
 mod area;
 mod areas;
 mod attach;
+mod broken;
 mod error;
 mod fork;
 mod huge;
@@ -124,6 +125,7 @@ pub use watch::Watch;
 pub(crate) use advise::{advise, cut};
 pub(crate) use anchor::anchor;
 pub(crate) use attach::{Copies, first_copying, may_write_to, zap_attached};
+pub(crate) use broken::withdraw;
 pub(crate) use fork::{CopyHuge, fork};
 pub(crate) use huge::{
     check as check_huge, clear_way, dropped, keep_own, level_of, regain, take_away,

@@ -4,7 +4,9 @@
 //!   word ─▶ Zap: 0, a guard, a spent entry ─▶ Zapped, run by run: noted, uncharged, and a drop of n references for each folio
 //! ```
 
-use super::places::{DROPPED, LOST, MARKER, SPENT, SPENT_BEHIND, plain_place, watched_place};
+use super::places::{
+    DROPPED, LOST, MARKER, SPENT, SPENT_BEHIND, plain_place, poisoned_place, watched_place,
+};
 use super::record::Space;
 use super::steps::Steps;
 use super::walk;
@@ -171,14 +173,39 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         head: Frame,
         steps: &mut Steps,
     ) -> bool {
-        let leaf = |_, _, pa: Pa, _| match pa.frame() == head {
-            true => Verdict::Take(LOST),
+        self.put_for(gather, range, (head, |_| LOST), steps);
+        self.kept() > 0
+    }
+    /// Poisons the places of `range`, of an area that has reservations if it `is_reserved`, where a
+    /// huge page is whose memory is broken.
+    pub(super) fn poison(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        (head, is_reserved): (Frame, bool),
+        steps: &mut Steps,
+    ) {
+        let place = |attrs| match is_reserved && self.is_used(head, attrs) {
+            true => poisoned_place(SPENT),
+            false => poisoned_place(0),
+        };
+        self.put_for(gather, range, (head, place), steps);
+    }
+    /// Puts a word where a huge page is, and leaves all else as it is.
+    fn put_for(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        (head, word): (Frame, impl Fn(Attrs) -> u64),
+        steps: &mut Steps,
+    ) {
+        let leaf = |_, _, pa: Pa, attrs| match pa.frame() == head {
+            true => Verdict::Take(word(attrs)),
             false => Verdict::Keep,
         };
         let chosen = Chosen { zap: self, keeps_markers: true, leaf };
         self.edit::<1>(gather, range, &chosen, steps);
         gather.settle();
-        self.kept() > 0
     }
     /// Takes out what `edit` says, in runs of at most so many words.
     fn edit<const MOST: usize>(

@@ -14,12 +14,22 @@ pub(super) fn hold<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     frame: Frame,
 ) -> Result<Held<'s, 'm, M, P>, SplitError> {
-    stock.hold(frame).map_err(|why| match why {
+    stock.hold(frame).map_err(|why| not_held(frame, why))
+}
+/// Holds the folio of `frame`, which may be marked as broken.
+pub(super) fn hold_broken<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    frame: Frame,
+) -> Result<Held<'s, 'm, M, P>, SplitError> {
+    stock.hold_broken(frame).map_err(|why| not_held(frame, why))
+}
+fn not_held(frame: Frame, why: NotHeld) -> SplitError {
+    match why {
         NotHeld::Nothing => SplitError::NotAFolio(frame),
         NotHeld::Huge => SplitError::Huge(frame),
         NotHeld::Busy => SplitError::Busy(frame),
         NotHeld::Broken => SplitError::Broken(frame),
-    })
+    }
 }
 
 /// Why it is in vain to take the entries of a folio that the caller holds.

@@ -55,6 +55,7 @@
 //! **Not here**: folios of files, swap, huge pages of pools.
 
 mod batch;
+mod broken;
 mod error;
 mod keep;
 mod mapped;

@@ -3,7 +3,7 @@
 
 use super::walk::{Folio, FolioEdit, walk};
 use crate::rmap::relatives;
-use crate::space::{Area, Flags, Space};
+use crate::space::{Area, Flags, Space, poisoned_place};
 use crate::stock::Stock;
 use crate::table::{At, Attrs, Locked, Paging, Run, Sink, Soft, Verdict};
 use core::cell::Cell;
@@ -26,6 +26,8 @@ pub(super) enum Back {
     Nothing(Leaf),
     /// Nothing: an object has the page no more.
     Gone,
+    /// Its memory is broken: this leaf in the tables of an object, and poison in all others.
+    Broken(Leaf),
 }
 
 /// How a leaf as large as the folio comes back.
@@ -38,27 +40,29 @@ pub(super) enum Shape {
 }
 
 /// Makes every migration entry of the folio a leaf again, of what `onto` says for the frame and
-/// attributes that it kept, or nothing; `taken` is how many there are, in base pages. The caller
-/// does the counting for the entries. No lock is held, and the flush is done.
+/// attributes that it kept, or nothing; `taken` is how many there are, in base pages. Says how many
+/// became poison. The caller does the counting for the entries. No lock is held, and the flush is
+/// done.
 pub(super) fn put<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     folio: Folio,
     taken: u64,
     shape: Shape,
     onto: impl Fn(Frame, Attrs) -> Back,
-) {
-    let mut left = taken;
+) -> u64 {
+    let (mut left, poisoned) = (taken, Cell::new(0));
     for pin in relatives(stock, folio.head(), taken) {
         if left == 0 {
-            return;
+            break;
         }
         let putting = Putting { shape, onto: &onto };
         let space = Space::of(stock, pin.member());
-        let mut words = PutWords { stock, space, putting, left };
+        let mut words = PutWords { stock, space, putting, left, poisoned: &poisoned };
         walk(stock, &pin, folio, &putting, &mut words, |words| words.left == 0);
         left = words.left;
     }
     assert!(left == 0, "{left} of {taken} entries of {folio:?} are lost (rmap::R1)");
+    poisoned.get()
 }
 
 /// What migration entries become.
@@ -90,15 +94,23 @@ struct PutWords<'s, 'm, 'p, M, P, F> {
     putting: Putting<'p, F>,
     /// Base pages that are migration entries still.
     left: u64,
+    /// Those that became poison.
+    poisoned: &'p Cell<u64>,
 }
 
 impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Back> PutWords<'_, '_, '_, M, P, F> {
-    /// The word at `va` for the frame `pa`; `known` is an area that was found under this lock.
+    /// The word at `va` for the frame `pa`, of one page where it is no leaf; `known` is an area that was found under this lock.
     fn leaf(&self, va: Va, pa: Pa, attrs: Attrs, level: Level, known: &Cell<Option<Area>>) -> u64 {
         let leaf = match (self.putting.onto)(pa.frame(), attrs) {
             Back::Leaf(leaf) => Some(leaf),
             Back::Nothing(leaf) => self.is_armed(va, known).then_some(leaf),
             Back::Gone => None,
+            Back::Broken(leaf) if self.space.is_object() => Some(leaf),
+            Back::Broken(_) => {
+                self.space.uncharge(self.stock.machine.me(), 1);
+                self.poisoned.set(self.poisoned.get() + 1);
+                return poisoned_place(0);
+            }
         };
         // The shared zero page is charged to nobody.
         if leaf.is_none_or(|leaf| leaf.attrs.has(Attrs::SPECIAL)) {

@@ -6,6 +6,7 @@ use super::keep::{hold, refuses, stay};
 use super::migration::{LIST_MAX, MigrationBatch, MoveGrain, Went};
 use super::pieces::{Pieces, ZeroPieces, divide};
 use crate::folio::Class;
+use crate::frame::Claim;
 use crate::stock::{Event, Held, SizeEvent, Stock};
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -84,6 +85,12 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     }
     /// Moves the folio that holds `frame` to other memory, and says where it is now.
     pub(crate) fn relocate(&self, frame: Frame) -> Result<Frame, RelocateError> {
+        let (target, old) = self.move_away(frame)?;
+        self.stock.release(old);
+        Ok(target)
+    }
+    /// Does so, and says as well which memory it had.
+    pub(super) fn move_away(&self, frame: Frame) -> Result<(Frame, Claim), RelocateError> {
         let stock = self.stock;
         // The memory comes first: claiming may have to wait, and the holder of a folio does not
         // wait (stock::holds::B3).
@@ -99,12 +106,14 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
                 return Err(RelocateError::Stays(why));
             }
         }
-        let mut done = Ok(target);
-        migration.finish(|_, _, went| match went {
-            Went::Moved(old) => stock.release(old),
-            Went::Stayed(why) => done = Err(RelocateError::Stays(why)),
+        let mut done = None;
+        migration.finish(|_, _, went| {
+            done = Some(match went {
+                Went::Moved(old) => Ok((target, old)),
+                Went::Stayed(why) => Err(RelocateError::Stays(why)),
+            });
         });
-        done
+        done.expect("one folio was under way")
     }
 
     fn begin(

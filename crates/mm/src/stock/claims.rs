@@ -251,7 +251,26 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn delist(&self, head: Frame, entries: u64) -> Option<Claim> {
         let identity = self.identity(head);
         let last = self.count_down(head, identity, References::of_entries(entries))?;
-        (!last.has(Flag::Poisoned)).then(|| self.end_folio(head, last))
+        if last.has(Flag::Poisoned) {
+            self.lose_folio(head, last);
+            return None;
+        }
+        Some(self.end_folio(head, last))
+    }
+    /// A broken folio ends: its memory is kept from all use, for good.
+    #[cold]
+    fn lose_folio(&self, head: Frame, identity: Identity) {
+        self.lose(self.end_folio(head, identity));
+    }
+    /// The same for the memory of a claim.
+    pub(crate) fn lose(&self, claim: Claim) {
+        let frames = claim.frames();
+        let (head, order) = claim.into_raw();
+        let (first, tails) = (head.add(Pages::new(1)), order.pages().get() - 1);
+        self.set_identities(first, tails, Identity::new(Kind::Tail, order));
+        self.set_references(head, References::NONE.word());
+        self.set_identity(head, Identity::new(Kind::Anon, order).with(Flag::Poisoned));
+        self.machine.owned(frames, Owner::Reserved);
     }
     /// Takes the memory of an anonymous folio that has no references and can get none: the caller
     /// counted it down, or froze it.
@@ -324,13 +343,26 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.uncount_size(order, SizeEvent::NrAnon);
     }
 
-    /// Hands a huge page to a user, with references for a leaf to it, made at `origin`. The caller
-    /// maps it next.
-    pub(crate) fn enlist_huge(&self, frames: FrameRange, origin: Origin) {
+    /// Hands a huge page to a user, with references for a leaf to it, made at `origin`, and says
+    /// whether its memory is sound. The caller maps it next, or drops the references. The CPU that
+    /// marks it either does so before, and this one sees the mark, or it sees the references.
+    #[must_use = "what is broken is not mapped"]
+    pub(crate) fn enlist_huge(&self, frames: FrameRange, origin: Origin) -> bool {
         let head = frames.start();
         self.set_origin(head, origin);
         self.set_references(head, frames.pages().get());
         self.machine.owned(frames, Owner::User);
+        loop {
+            let identity = self.identity(head);
+            if self.replace_identity(head, identity, identity) {
+                return !identity.has(Flag::Poisoned);
+            }
+        }
+    }
+    /// Takes a huge page back from a user before it was mapped.
+    pub(crate) fn delist_huge(&self, frames: FrameRange) {
+        self.machine.owned(frames, Owner::Claimed);
+        self.set_references(frames.start(), References::NONE.word());
     }
 
     /// The head of the folio that holds `frame`, which a user's entry names.
@@ -424,6 +456,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         match last.kind() {
             // Its pool looks for broken ones.
             Kind::Huge => self.hand_back(head, last.order()),
+            Kind::Anon if last.has(Flag::Poisoned) => self.lose_folio(head, last),
             _ if last.has(Flag::Poisoned) => {} // it stays as it is, for good
             Kind::Kernel => self.release_kernel(head, 1),
             _ => self.release(self.end_folio(head, last)),

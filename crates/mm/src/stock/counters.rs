@@ -107,6 +107,8 @@ events! {
         FlushUnfold => "memmap_flush_restore",
         /// Flushes after descriptors were unmapped.
         FlushRelease => "memmap_flush_release",
+        /// Frames that were retired: broken, or about to break.
+        Retired => "memory_retired",
         /// Huge pages whose last reference went: each goes back to its pool later.
         HugeReturned => "hugetlb_returned",
         /// Times that there was something for the pools to collect and nothing was before.

@@ -17,8 +17,9 @@
 //!   changes what that entry maps before the page is a part of the larger folio, so it stays in
 //!   use: the memory stays where it is.
 //! - B3. Neither kind nor order of a folio changes except by its holder, while it is frozen. Nor is
-//!   it marked as broken while it is held: the CPU that marks it waits for the holder, and so the
-//!   holder waits for no reference to go.
+//!   it marked as broken while it is held, except by its holder: another CPU that marks it waits
+//!   for the holder, and so the holder waits for no reference to go. What is marked is held only
+//!   to take its entries away (`split::broken`), and never becomes pieces.
 //! - B4. The CPU that marks a folio as broken keeps it by a pin until the mark is there. So the CPU
 //!   that drops the last reference sees the mark, and no folio is marked that is on its way back:
 //!   what `poison` answered stays true.
@@ -32,12 +33,12 @@
 //! | held | 1 and more | any | yes | no | its holder; others count up and down | kept, frozen |
 //! | frozen | 0 | 0, the holder knows how many | yes | no | its holder alone | pieces or a larger folio: held; elsewhere: free; given up: kept |
 //! | last one dropped | 0 | 0 | no | no | the CPU that counted down to it | free |
-//! | broken | any | any, not both 0 | no | yes | any CPU that has a reference; nobody holds it | broken for good |
+//! | broken | any | any, not both 0 | no; of a holder that takes its entries away: yes | yes | any CPU that has a reference | broken for good, frozen |
 //! | broken for good | 0 | 0 | no | yes | nobody | nothing |
 //!
 //! Counts go up by compare-and-exchange, from kept, held or broken only. Out of frozen they come by
-//! a plain store of the CPU that froze the folio: in `Stock::publish`, and where `freeze_pages`
-//! gives pages up. They reach 0 and 0 in `Stock::count_down`, and by a freeze. The mark is made in
+//! a plain store of the CPU that froze the folio: in `Stock::publish` and `mark_frozen`, and where
+//! `freeze_pages` gives pages up. They reach 0 and 0 in `Stock::count_down`, and by a freeze. The mark is made in
 //! kept, by a compare-and-exchange of word 0, while its maker has a pin. Plain stores of word 0 are
 //! for the CPU that dropped the last reference, and for the one that froze the folio.
 //!
@@ -113,23 +114,35 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Holds the anonymous folio that has `frame`. It waits for nobody: where descriptors are being
     /// moved, there is no folio, or there was none a moment ago (split::T6).
     pub(crate) fn hold(&self, frame: Frame) -> Result<Held<'_, 'm, M, P>, NotHeld> {
-        match self.reference_now(frame).ok_or(NotHeld::Busy)? {
-            Ok(reference) => self.hold_pinned(reference),
-            Err(identity) => Err(match identity.kind() {
-                Kind::Plain | Kind::Space | Kind::Kernel => NotHeld::Nothing,
-                Kind::Huge | Kind::HugeTail => NotHeld::Huge,
-                Kind::Anon | Kind::Tail => NotHeld::Busy,
-            }),
-        }
+        self.hold_pinned(self.reference_to_hold(frame)?)
+    }
+    /// Does so whether its memory was reported broken or not: to take its entries away for good.
+    pub(crate) fn hold_broken(&self, frame: Frame) -> Result<Held<'_, 'm, M, P>, NotHeld> {
+        self.hold_if(self.reference_to_hold(frame)?, |_| true)
+    }
+    fn reference_to_hold(&self, frame: Frame) -> Result<Reference<'_, 'm, M, P>, NotHeld> {
+        let found = self.reference_now(frame).ok_or(NotHeld::Busy)?;
+        found.map_err(|identity| match identity.kind() {
+            Kind::Plain | Kind::Space | Kind::Kernel => NotHeld::Nothing,
+            Kind::Huge | Kind::HugeTail => NotHeld::Huge,
+            Kind::Anon | Kind::Tail => NotHeld::Busy,
+        })
     }
     /// Holds a folio that is pinned already.
     pub(crate) fn hold_pinned<'s>(
         &'s self,
         reference: Reference<'s, 'm, M, P>,
     ) -> Result<Held<'s, 'm, M, P>, NotHeld> {
+        self.hold_if(reference, |identity| !identity.has(Flag::Poisoned))
+    }
+    fn hold_if<'s>(
+        &'s self,
+        reference: Reference<'s, 'm, M, P>,
+        may_be: impl Fn(Identity) -> bool,
+    ) -> Result<Held<'s, 'm, M, P>, NotHeld> {
         loop {
             let old = self.identity(reference.head());
-            if old.has(Flag::Poisoned) {
+            if !may_be(old) {
                 return Err(NotHeld::Broken);
             }
             match old.kind() {
@@ -200,6 +213,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.join(first, order);
         drop(self.publish((first, order), origin, order.pages().get()));
         self.defer_unused(first, order);
+    }
+
+    /// Marks the memory of a frozen folio as broken. It has its entries again, which the caller
+    /// takes away, and is held until then.
+    pub(crate) fn mark_frozen(&self, frozen: Frozen) -> Held<'_, 'm, M, P> {
+        let Frozen { head, order, entries } = frozen;
+        self.flag(head, Flag::Poisoned); // before anybody can get a reference (B4)
+        self.set_references(head, References::of_entries(entries).with(References::PIN).word());
+        self.resume((head, order))
     }
 
     /// Ends a frozen folio whose frames become pieces. Its descriptors stay for now.

@@ -138,7 +138,7 @@ fn taken(stock: &Model) -> Vec<Frame> {
 fn huge_pages(stock: &Model, count: u64) {
     for nth in 0..count {
         stock.set_identity(page(nth), Identity::new(Kind::Huge, Order::BASE));
-        stock.enlist_huge(FrameRange::new(page(nth), Pages::new(1)).unwrap(), origin());
+        assert!(stock.enlist_huge(FrameRange::new(page(nth), Pages::new(1)).unwrap(), origin()));
     }
 }
 
@@ -172,7 +172,7 @@ fn a_page_that_comes_back_twice_is_no_danger() {
         // All but the first go elsewhere, and that one comes back on top of a new one.
         if all.contains(&page(0)) {
             all.retain(|head| *head != page(0));
-            stock.enlist_huge(FrameRange::new(page(0), Pages::new(1)).unwrap(), origin());
+            assert!(stock.enlist_huge(FrameRange::new(page(0), Pages::new(1)).unwrap(), origin()));
             stock.drop_unused(page(2), 1);
             stock.drop_unused(page(0), 1);
         }

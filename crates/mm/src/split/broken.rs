@@ -1,0 +1,80 @@
+//! Memory that is broken, or about to break: it leaves the programs that have it.
+//!
+//! ```text
+//!   lost       split to pages ─▶ hold, take, flush, freeze ─▶ mark ─▶ put: poison; in the tables of an object the leaf
+//!   foreseen   moved whole, or as pages where there is no block ─▶ the page is kept from all use, what lay beside it is free
+//! ```
+//!
+//! Who accesses a lost page next is refused ([`Refusal::Broken`](crate::fault::Refusal::Broken)),
+//! wherever it was mapped, and no other page comes there by itself. An object keeps such a page,
+//! marked: nobody maps or reads it, and it does not become zeros unnoticed.
+//!
+//! **Invariants**
+//! - W1. When a withdrawal is done no CPU has a translation to the page, and none gets one: the
+//!   page is marked while it is frozen, so whoever finds it in an object finds the mark.
+//! - W2. Only what was reported is lost: the pages beside it in the folio are what they were. A
+//!   folio that was marked whole before goes whole, for the mark does not say which of its pages
+//!   broke.
+//! - W3. Nothing is needed for it that may be lacking (T5), except for memory to move to. What
+//!   cannot be withdrawn is as it was.
+
+use super::batch::{Counting, FlushBatch};
+use super::error::{RelocateError, SplitError};
+use super::keep::{hold_broken, refuses, stay};
+use super::put::{Back, Leaf, Shape, put};
+use super::run::{SplitInto, Splitter};
+use super::walk::Folio;
+use crate::frame::Flag;
+use crate::table::{Attrs, Paging};
+use foliant_machine::Machine;
+use foliant_units::{Frame, Order};
+
+impl<M: Machine, P: Paging> Splitter<'_, '_, M, P> {
+    /// Takes the page at `frame` away from all that map it, and marks it. A large folio is split
+    /// before, and then the answer is that it changed.
+    pub(crate) fn withdraw(&self, frame: Frame) -> Result<(), SplitError> {
+        let stock = self.stock;
+        let held = hold_broken(stock, frame)?;
+        let (head, order) = (held.head(), held.order());
+        if order > Order::BASE && !stock.identity(head).has(Flag::Poisoned) {
+            drop(held);
+            self.one(frame, SplitInto::BASE)?;
+            return Err(SplitError::Changed(head));
+        }
+        if let Some(why) = refuses(stock, head) {
+            return Err(why);
+        }
+        let mut batch = FlushBatch::new(stock);
+        let entries = batch.take(&held, Counting::Whole);
+        batch.flush();
+        let frozen = match stock.freeze(held, entries) {
+            Ok(frozen) => frozen,
+            Err(held) => return Err(stay(stock, &held, entries)),
+        };
+        let _held = stock.mark_frozen(frozen);
+        let folio = Folio::of(stock, head, order);
+        let gone = put(stock, folio, entries, Shape::Table(Attrs::NONE), |frame, attrs| {
+            Back::Broken(Leaf { pa: frame.pa(), attrs })
+        });
+        stock.drop_unused(head, gone);
+        Ok(())
+    }
+
+    /// Moves the folio that holds `frame` to other memory, and keeps this frame from all use. Says
+    /// where the folio is now. Where there is no block for it, it is split, and the answer is that
+    /// it changed.
+    pub(crate) fn evacuate(&self, frame: Frame) -> Result<Frame, RelocateError> {
+        let stock = self.stock;
+        let (target, old) = match self.move_away(frame) {
+            Err(RelocateError::NoBlock(none)) if none.order > Order::BASE => {
+                self.one(frame, SplitInto::BASE).map_err(RelocateError::Stays)?;
+                return Err(RelocateError::Stays(SplitError::Changed(frame)));
+            }
+            other => other?,
+        };
+        let nth = frame.get() - old.frame().get();
+        let mut parts = stock.cut(old, Order::BASE);
+        stock.lose(parts.part(nth).expect("none was taken"));
+        Ok(target)
+    }
+}
