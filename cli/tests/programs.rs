@@ -306,6 +306,12 @@ fn a_program_says_that_memory_is_broken() {
     as_on_linux("poisoned", include_str!("poisoned.txt"));
 }
 
+/// Recorded from Linux 6.12 in the emulator: hosts may be built without this.
+#[test]
+fn memory_is_lost_to_all_who_have_it() {
+    as_on_linux("broken", include_str!("broken.txt"));
+}
+
 /// Who lets the page of a word in may wake and wait for words meanwhile.
 #[test]
 fn a_word_that_is_waited_for_is_let_in() {

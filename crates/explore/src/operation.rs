@@ -13,7 +13,7 @@ use crate::ground::{
 use crate::machine;
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, FillWith, Orders, ProcessSwitch};
-use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
+use foliant::manager::{CollapseLimits, Damage, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Form};
 use foliant::object::ObjectRequest;
 use foliant::pool::{Budget, Folding};
@@ -192,6 +192,10 @@ operations! {
     AnchorShort,
     /// Memory is reported as broken.
     Poison,
+    /// A page is lost: it is taken away from all that have it.
+    Lose,
+    /// A page is about to break: what it holds is moved away from there.
+    Retire,
     /// What maps a folio is counted.
     Mappings,
     /// Memory is lent and taken back.
@@ -250,6 +254,8 @@ operations! {
     AnchorHuge,
     /// A huge page that is mapped is reported as broken.
     PoisonHuge,
+    /// One is lost.
+    LoseHuge,
     /// A free page of the pool is reported as broken.
     PoisonFree,
     /// A huge page beyond the pool's size is made on demand, and given up.
@@ -315,6 +321,8 @@ operations! {
     PromisePooled,
     /// The kernel has a page of an object of huge pages for a moment.
     PageOfPooled,
+    /// A huge page of the object is lost.
+    LosePooled,
     /// A handler fills a huge page that an object has not.
     HandlePooled,
     /// Writes to an object's huge page are told for a while.
@@ -383,6 +391,8 @@ operations! {
     SplitObject,
     /// A folio of an object is moved.
     RelocateObject,
+    /// A page of an object is lost.
+    LoseObject,
     /// Other sizes of folios.
     SetPolicy,
     /// Other switches.
@@ -444,6 +454,7 @@ impl Operation {
                 | Op::NewPageOfObject
                 | Op::SplitObject
                 | Op::RelocateObject
+                | Op::LoseObject
         )
     }
     /// Whether it works on an object of huge pages.
@@ -462,6 +473,7 @@ impl Operation {
                 | Op::ReservePooled
                 | Op::PromisePooled
                 | Op::PageOfPooled
+                | Op::LosePooled
                 | Op::HandlePooled
                 | Op::WatchPooled
                 | Op::LetInPooled
@@ -497,6 +509,7 @@ impl Operation {
                 | Op::CopyHuge
                 | Op::AnchorHuge
                 | Op::PoisonHuge
+                | Op::LoseHuge
                 | Op::PoisonFree
                 | Op::Surplus
                 | Op::DropHuge
@@ -749,10 +762,11 @@ impl<P: Paging> Scene<P> {
             }
             Op::AnchorObject => self.anchor(of(ground::Place::Shared, 0), Access::Write),
             Op::Poison => self.on_frame(|frame| self.poison(frame)),
-            Op::PoisonHuge => {
-                if let Some(frame) = self.mapped_huge {
-                    self.poison(frame);
-                }
+            Op::Lose => self.on_frame(|frame| self.retire(frame, Damage::Done)),
+            Op::Retire => self.on_frame(|frame| self.retire(frame, Damage::Foreseen)),
+            Op::PoisonHuge => self.mapped_huge.into_iter().for_each(|frame| self.poison(frame)),
+            Op::LoseHuge => {
+                self.mapped_huge.into_iter().for_each(|frame| self.retire(frame, Damage::Done));
             }
             Op::PoisonFree => self.poison(self.huge.get()),
             Op::Mappings => self.on_frame(|frame| {
@@ -940,6 +954,12 @@ impl<P: Paging> Scene<P> {
                 engine::border();
                 any(page.map(|page| page.map(|page| page.frame())));
             }
+            Op::LosePooled => {
+                let page = mm.object_page(self.pooled(), Pages::new(5), Access::Read);
+                let frame = page.ok().flatten().map(|page| page.frame());
+                engine::border();
+                frame.into_iter().for_each(|frame| self.retire(frame, Damage::Done));
+            }
             Op::WriteObject => fault(of(ground::Place::Shared, 0), Access::Write),
             Op::WriteObjectEmpty => fault(of(ground::Place::Shared, 100), Access::Write),
             Op::ReadObject => fault(of(ground::Place::Private, 0), Access::Read),
@@ -1017,6 +1037,7 @@ impl<P: Paging> Scene<P> {
             Op::NewPageOfObject => self.page_of_object(100),
             Op::SplitObject => self.on_object(|frame| any(mm.split_frame(frame, SplitInto::BASE))),
             Op::RelocateObject => self.on_object(|frame| any(mm.relocate(frame))),
+            Op::LoseObject => self.on_object(|frame| self.retire(frame, Damage::Done)),
             Op::SetPolicy => {
                 mm.set_policy(Policy::always(Orders::of(Order::new(2).expect("a size"))));
                 engine::border();
@@ -1108,6 +1129,11 @@ impl<P: Paging> Scene<P> {
     }
     fn poison(&self, frame: Frame) {
         if self.mm.poison(frame) == Poisoned::Held {
+            self.broken.borrow_mut().push(frame);
+        }
+    }
+    fn retire(&self, frame: Frame, damage: Damage) {
+        if self.mm.retire(frame, damage).is_ok() {
             self.broken.borrow_mut().push(frame);
         }
     }

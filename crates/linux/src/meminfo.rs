@@ -76,7 +76,7 @@ impl Listed {
 }
 
 /// The lines about pages, of the machine and of the node.
-const OF_MACHINE: [&str; 33] = [
+const OF_MACHINE: [&str; 34] = [
     "MemTotal:",
     "MemFree:",
     "MemAvailable:",
@@ -105,6 +105,7 @@ const OF_MACHINE: [&str; 33] = [
     "PageTables:",
     "CommitLimit:",
     "Committed_AS:",
+    "HardwareCorrupted:",
     "AnonHugePages:",
     "ShmemHugePages:",
     "ShmemPmdMapped:",
@@ -164,6 +165,7 @@ fn kilobytes<M: Machine, P: Paging>(
             "PageTables:" => tables(mm),
             "CommitLimit:" => total.saturating_sub(mm.pooled().get()) / 2,
             "Committed_AS:" => listed.promised + listed.shared,
+            "HardwareCorrupted:" => mm.total(Event::Retired),
             "AnonHugePages:" => large(listed.own_large(mm)),
             "ShmemHugePages:" | "ShmemPmdMapped:" => large(listed.large()),
             _ => 0,

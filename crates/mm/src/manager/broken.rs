@@ -12,7 +12,8 @@ use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Frame, FrameRange, Pages};
 
-/// How often a folio is tried whose mappings change meanwhile, or that others work on.
+/// How often what may be over in a moment is tried: a fault or another holder pins a folio, or has
+/// taken memory that is in no folio yet.
 const TRIES: u32 = 32;
 
 /// What became of a broken frame.
@@ -48,13 +49,12 @@ pub enum Retired {
 /// Why memory was not retired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotRetired {
-    /// It is no program's: a table, a record, the kernel's own, or no memory at all.
-    Kernel(Frame),
-    /// It is used by other ways than entries ([`Manager::anchor`], [`Manager::reference`]). What is
-    /// lost stays mapped, and is not used again when it is let go.
+    /// It is in no folio: a table, a record, the kernel's own, or no memory at all. Or it is on its
+    /// way to a program or back: its caller may try again.
+    NoFolio(Frame),
+    /// It is used by other ways than entries ([`Manager::anchor`], [`Manager::reference`]): its
+    /// caller tries again, or marks it ([`Manager::poison`]), so that it is not used again.
     Pinned(Frame),
-    /// Others were at work on it each time that it was tried; of what is lost the same holds.
-    Busy(Frame),
     /// It is in a huge page of a pool that is in use, and those do not move.
     Huge(Frame),
     /// There is no memory to move it to.
@@ -64,12 +64,9 @@ pub enum NotRetired {
 impl fmt::Display for NotRetired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotRetired::Kernel(frame) => write!(f, "{frame} is in no program's memory"),
+            NotRetired::NoFolio(frame) => write!(f, "{frame} is in no program's memory"),
             NotRetired::Pinned(frame) => {
                 write!(f, "the folio of {frame} is pinned: try again when it is let go")
-            }
-            NotRetired::Busy(frame) => {
-                write!(f, "the folio of {frame} is being worked on: try again")
             }
             NotRetired::Huge(frame) => {
                 write!(f, "{frame} is in a huge page of a pool that is in use: unmap that")
@@ -80,14 +77,16 @@ impl fmt::Display for NotRetired {
 }
 impl error::Error for NotRetired {}
 
-/// How a try ended.
-enum Tried {
+/// How one try to retire a frame ended.
+enum Try {
     Done(Retired),
     /// It was retired before.
     Before,
     Not(NotRetired),
-    /// It is something else by now, or for this reason may soon be.
-    Again(fn(Frame) -> NotRetired),
+    /// It is something else by now, or others are at work on it.
+    Again,
+    /// This may be over in a moment.
+    Later(NotRetired),
 }
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
@@ -108,73 +107,66 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Takes a frame out of use for good, with as little harm as can be: of what is lost no more
     /// than this page, whatever folio it is in, but of a pool the whole huge page. All that map it
-    /// lose it, wherever it is mapped; when this returns no CPU has a translation to it.
+    /// lose it, wherever it is mapped; when this returns no CPU has a translation to it. It waits
+    /// for all that is being done with it, and a little for pins; what is not retired is as it was.
     pub fn retire(&self, frame: Frame, damage: Damage) -> Result<Retired, NotRetired> {
         let (mut tries, mut outside) = (TRIES, Outside::at_the_face());
-        let done = loop {
+        loop {
             let identity = self.stock.look(frame);
             let tried = match identity.kind() {
                 Kind::Plain => self.retire_free(frame),
-                Kind::Space | Kind::Kernel => Tried::Not(NotRetired::Kernel(frame)),
+                Kind::Space | Kind::Kernel => Try::Not(NotRetired::NoFolio(frame)),
                 Kind::Anon | Kind::Tail => match damage {
                     Damage::Done => self.retire_lost(frame),
                     Damage::Foreseen => self.retire_moved(frame),
                 },
                 Kind::Huge | Kind::HugeTail => self.retire_huge(frame, damage, &mut outside),
             };
-            tries -= 1;
             match tried {
-                Tried::Done(retired) => {
+                Try::Done(retired) => {
                     self.stock.count(Event::Retired);
-                    break Ok(retired);
+                    return Ok(retired);
                 }
-                Tried::Before => break Ok(Retired::Lost),
-                Tried::Not(why) => break Err(why),
-                Tried::Again(why) if tries == 0 => break Err(why(frame)),
-                Tried::Again(_) => {
-                    self.stock.machine.relax();
-                    outside.yield_now(self.stock.machine);
-                }
+                Try::Before => return Ok(Retired::Lost),
+                Try::Not(why) => return Err(why),
+                Try::Later(why) if tries == 0 => return Err(why),
+                Try::Later(_) => tries -= 1,
+                Try::Again => {}
             }
-        };
-        if done.is_err() && damage == Damage::Done {
-            self.poison(frame);
-        }
-        done
-    }
-    fn retire_free(&self, frame: Frame) -> Tried {
-        let Some(one) = FrameRange::new(frame, Pages::new(1)) else {
-            return Tried::Not(NotRetired::Kernel(frame));
-        };
-        match self.reserve(one) {
-            Ok(()) => Tried::Done(Retired::Free),
-            Err(ReserveError::InUse(_)) if self.stock.look(frame).kind() != Kind::Plain => {
-                Tried::Again(NotRetired::Busy)
-            }
-            Err(_) => Tried::Not(NotRetired::Kernel(frame)),
+            self.stock.machine.relax();
+            outside.yield_now(self.stock.machine);
         }
     }
-    fn retire_lost(&self, frame: Frame) -> Tried {
+    fn retire_free(&self, frame: Frame) -> Try {
+        let one = FrameRange::new(frame, Pages::new(1));
+        match one.map(|one| self.reserve(one)) {
+            Some(Ok(())) => Try::Done(Retired::Free),
+            Some(Err(ReserveError::InUse(_))) => Try::Later(NotRetired::NoFolio(frame)),
+            None | Some(Err(ReserveError::Foreign(_))) => Try::Not(NotRetired::NoFolio(frame)),
+        }
+    }
+    fn retire_lost(&self, frame: Frame) -> Try {
         let _work = self.stock.at_work(); // with the pieces that nothing maps
         match self.splitter().withdraw(frame) {
-            Ok(()) => Tried::Done(Retired::Lost),
+            Ok(()) => Try::Done(Retired::Lost),
             Err(why) => self.stays(frame, why),
         }
     }
-    fn retire_moved(&self, frame: Frame) -> Tried {
+    fn retire_moved(&self, frame: Frame) -> Try {
         let _work = self.stock.at_work();
         match self.splitter().evacuate(frame) {
-            Ok(target) => Tried::Done(Retired::Moved(target)),
-            Err(RelocateError::NoBlock(none)) => Tried::Not(NotRetired::NoBlock(none)),
+            Ok(target) => Try::Done(Retired::Moved(target)),
+            // It broke before.
+            Err(RelocateError::Stays(SplitError::Broken(_))) => self.retire_lost(frame),
+            Err(RelocateError::NoBlock(none)) => Try::Not(NotRetired::NoBlock(none)),
             Err(RelocateError::Stays(why)) => self.stays(frame, why),
         }
     }
-    fn stays(&self, frame: Frame, why: SplitError) -> Tried {
+    fn stays(&self, frame: Frame, why: SplitError) -> Try {
         match why {
-            // The pin may be that of another CPU which tries to hold it.
-            SplitError::Pinned(_) => Tried::Again(NotRetired::Pinned),
-            _ if self.is_broken_for_good(frame) => Tried::Before,
-            _ => Tried::Again(NotRetired::Busy),
+            SplitError::Pinned(_) => Try::Later(NotRetired::Pinned(frame)),
+            _ if self.is_broken_for_good(frame) => Try::Before,
+            _ => Try::Again,
         }
     }
     /// Whether a folio was retired already.
@@ -183,24 +175,24 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let is_marked = self.stock.look(head).has(Flag::Poisoned);
         is_marked && self.stock.get_own(frame).is_none()
     }
-    fn retire_huge(&self, frame: Frame, damage: Damage, outside: &mut Outside) -> Tried {
+    fn retire_huge(&self, frame: Frame, damage: Damage, outside: &mut Outside) -> Try {
         if damage == Damage::Foreseen {
             return match self.pools().dissolve(frame) {
-                Ok(_) => Tried::Again(NotRetired::Busy), // it is free
-                Err(_) => Tried::Not(NotRetired::Huge(frame)),
+                Ok(_) => Try::Again, // it is free
+                Err(_) => Try::Not(NotRetired::Huge(frame)),
             };
         }
         let head = |identity: Identity| self.stock.look(identity.head(frame));
         let was_marked = head(self.stock.look(frame)).has(Flag::Poisoned);
         if self.poison(frame) == Poisoned::NotInUse {
-            return Tried::Again(NotRetired::Busy);
+            return Try::Again;
         }
         let marked = self.stock.look(frame);
         if !matches!(marked.kind(), Kind::Huge | Kind::HugeTail) {
-            return Tried::Again(NotRetired::Busy);
+            return Try::Again;
         }
         space::withdraw(&self.stock, (marked.head(frame), marked.order()), outside);
         self.collect(); // its pool loses it
-        if was_marked { Tried::Before } else { Tried::Done(Retired::Lost) }
+        if was_marked { Try::Before } else { Try::Done(Retired::Lost) }
     }
 }

@@ -6,12 +6,12 @@
 //!
 //! **Invariants**
 //! - Y1. When it is over nobody maps the page, and no space maps it again. It is marked before, and
-//!   whoever makes an entry looks at the mark behind the references of that entry: for a page of
-//!   its own in `Stock::enlist_huge`, for an object's under the lock of the object's table, which
-//!   a walk of the object's places goes through before it looks at what maps them.
-//! - Y2. It ends when no entry counts but that of the object. Who keeps the page without one, to
-//!   copy it or to take it from others, lets go of it or makes an entry, which is found in turn; an
-//!   entry that moves to another address meanwhile counts, and is found there.
+//!   a fault that makes an entry looks at the mark behind the references of that entry: for a page
+//!   of the space's own in `Stock::enlist_huge`, for an object's under the lock of the object's
+//!   table, which the withdrawal takes before it looks at what maps the page.
+//! - Y2. It ends when no entry counts but that of the object. A caller that keeps the page without
+//!   one, to copy it or to take it from others, lets go of it or makes an entry, which is found in
+//!   turn; an entry that moves to another address meanwhile counts, and is found there.
 //!
 //! **Locking.** The writer of one space at a time.
 

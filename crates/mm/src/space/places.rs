@@ -7,7 +7,7 @@ use crate::table::{Attrs, Soft, SoftKind};
 /// Stands where a page is missing that is watched (`watch`).
 pub(super) const MARKER: u64 = marker(0);
 
-/// Stands where the program said that memory is broken.
+/// Stands where a page was lost, or the program said that memory is broken.
 const POISON: u64 = poison(0);
 
 /// Of a huge page: stands where a reserved page was and was dropped: the next one is not reserved.

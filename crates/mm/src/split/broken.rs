@@ -5,18 +5,19 @@
 //!   foreseen   moved whole, or as pages where there is no block ─▶ the page is kept from all use, what lay beside it is free
 //! ```
 //!
-//! Who accesses a lost page next is refused ([`Refusal::Broken`](crate::fault::Refusal::Broken)),
+//! The next access to a lost page is refused ([`Refusal::Broken`](crate::fault::Refusal::Broken)),
 //! wherever it was mapped, and no other page comes there by itself. An object keeps such a page,
 //! marked: nobody maps or reads it, and it does not become zeros unnoticed.
 //!
 //! **Invariants**
 //! - W1. When a withdrawal is done no CPU has a translation to the page, and none gets one: the
-//!   page is marked while it is frozen, so whoever finds it in an object finds the mark.
+//!   page is marked while it is frozen, so a fault that finds it in an object finds the mark. The
+//!   piece of a large folio is marked before anybody can hold it: nobody moves or copies it in
+//!   between.
 //! - W2. Only what was reported is lost: the pages beside it in the folio are what they were. A
-//!   folio that was marked whole before goes whole, for the mark does not say which of its pages
-//!   broke.
-//! - W3. Nothing is needed for it that may be lacking (T5), except for memory to move to. What
-//!   cannot be withdrawn is as it was.
+//!   folio that was marked before goes whole, for the mark does not say which of its pages broke.
+//! - W3. Nothing is needed to withdraw a page that may be lacking (T5). What cannot be withdrawn,
+//!   or moved, is as it was.
 
 use super::batch::{Counting, FlushBatch};
 use super::error::{RelocateError, SplitError};
@@ -37,8 +38,7 @@ impl<M: Machine, P: Paging> Splitter<'_, '_, M, P> {
         let held = hold_broken(stock, frame)?;
         let (head, order) = (held.head(), held.order());
         if order > Order::BASE && !stock.identity(head).has(Flag::Poisoned) {
-            drop(held);
-            self.one(frame, SplitInto::BASE)?;
+            self.held(held, SplitInto::BASE, Some(frame))?;
             return Err(SplitError::Changed(head));
         }
         if let Some(why) = refuses(stock, head) {

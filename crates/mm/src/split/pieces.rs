@@ -9,7 +9,7 @@ use crate::stock::{Event, Frozen, Stock};
 use crate::table::{Attrs, Paging};
 use crate::zero;
 use foliant_machine::Machine;
-use foliant_units::{Level, Order, Pages};
+use foliant_units::{Frame, Level, Order, Pages};
 
 /// What becomes of base pages that hold nothing but zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,12 +39,13 @@ pub struct Pieces {
 }
 
 /// Divides a folio into pieces of the order `into`, for which its entries were tallied, and puts
-/// the entries back.
+/// the entries back. The piece that has the frame which is `lost` is marked as broken before
+/// anybody else can hold it.
 pub(super) fn divide<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     frozen: Frozen,
-    into: Order,
-    zeros: ZeroPieces,
+    (into, zeros): (Order, ZeroPieces),
+    lost: Option<Frame>,
 ) -> Pieces {
     let (head, order, entries) = (frozen.head(), frozen.order(), frozen.entries());
     let folio = Folio::of(stock, head, order);
@@ -91,10 +92,14 @@ pub(super) fn divide<M: Machine, P: Paging>(
         }
     });
     for (nth, piece) in folio.pieces(into) {
-        match gone.has(nth) {
-            true => stock.release(stock.unlist(piece, into)),
-            false => drop(stock.resume((piece, into))), // T8
+        if gone.has(nth) {
+            stock.release(stock.unlist(piece, into));
+            continue;
         }
+        if lost.is_some_and(|lost| into.head(lost) == piece) {
+            stock.flag(piece, Flag::Poisoned);
+        }
+        drop(stock.resume((piece, into))); // T8
     }
     pieces
 }

@@ -99,7 +99,8 @@ struct PutWords<'s, 'm, 'p, M, P, F> {
 }
 
 impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Back> PutWords<'_, '_, '_, M, P, F> {
-    /// The word at `va` for the frame `pa`, of one page where it is no leaf; `known` is an area that was found under this lock.
+    /// The word at `va` for the frame `pa`, of one page where it is no leaf; `known` is an area
+    /// that was found under this lock.
     fn leaf(&self, va: Va, pa: Pa, attrs: Attrs, level: Level, known: &Cell<Option<Area>>) -> u64 {
         let leaf = match (self.putting.onto)(pa.frame(), attrs) {
             Back::Leaf(leaf) => Some(leaf),

@@ -71,17 +71,26 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
             batch.flush(); // before anything that makes the frames another's (G1)
             for (request, place) in part.iter_mut().zip(taken) {
                 if let Some(taken) = place {
-                    request.done = Some(self.finish(taken, into));
+                    request.done = Some(self.finish(taken, into, None));
                 }
             }
         }
     }
     /// Splits one folio.
     pub(crate) fn one(&self, frame: Frame, into: SplitInto) -> Result<Pieces, SplitError> {
+        self.held(hold(self.stock, frame)?, into, None)
+    }
+    /// Splits a folio that is held, one frame of which may be `lost`.
+    pub(super) fn held(
+        &self,
+        held: Held<'s, 'm, M, P>,
+        into: SplitInto,
+        lost: Option<Frame>,
+    ) -> Result<Pieces, SplitError> {
         let mut batch = FlushBatch::new(self.stock);
-        let taken = self.begin(&mut batch, frame, into)?;
+        let taken = self.take(&mut batch, held, into)?;
         batch.flush();
-        self.finish(taken, into)
+        self.finish(taken, into, lost)
     }
     /// Moves the folio that holds `frame` to other memory, and says where it is now.
     pub(crate) fn relocate(&self, frame: Frame) -> Result<Frame, RelocateError> {
@@ -152,11 +161,12 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         &self,
         taken: FrozenFolio<'s, 'm, M, P>,
         into: SplitInto,
+        lost: Option<Frame>,
     ) -> Result<Pieces, SplitError> {
         let (stock, FrozenFolio { held, entries }) = (self.stock, taken);
         match stock.freeze(held, entries) {
             Ok(frozen) => {
-                let pieces = divide(stock, frozen, into.order, into.zeros);
+                let pieces = divide(stock, frozen, (into.order, into.zeros), lost);
                 stock.count_thp(pieces.order, SizeEvent::Split, Event::ThpSplitPage);
                 Ok(pieces)
             }

@@ -107,7 +107,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         });
         batch.flush();
         for (began, why) in taken.into_iter().flatten() {
-            match self.finish(began, into) {
+            match self.finish(began, into, None) {
                 Ok(pieces) => self.count_shrunk(&pieces, why, done),
                 Err(_) => done.failed += 1,
             }
@@ -138,7 +138,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         batch.flush();
         let (mut done, mut lost) = (Shrunk::default(), 0);
         for (began, why) in taken.into_iter().flatten() {
-            if let Ok(pieces) = self.finish(began, into) {
+            if let Ok(pieces) = self.finish(began, into, None) {
                 self.count_shrunk(&pieces, why, &mut done);
                 lost += pieces.zero;
             }

@@ -38,9 +38,10 @@
 //!
 //! Counts go up by compare-and-exchange, from kept, held or broken only. Out of frozen they come by
 //! a plain store of the CPU that froze the folio: in `Stock::publish` and `mark_frozen`, and where
-//! `freeze_pages` gives pages up. They reach 0 and 0 in `Stock::count_down`, and by a freeze. The mark is made in
-//! kept, by a compare-and-exchange of word 0, while its maker has a pin. Plain stores of word 0 are
-//! for the CPU that dropped the last reference, and for the one that froze the folio.
+//! `freeze_pages` gives pages up. They reach 0 and 0 in `Stock::count_down`, and by a freeze. The
+//! mark is made in kept, by a compare-and-exchange of word 0, while its maker has a pin, or by the
+//! holder. Plain stores of word 0 are for the CPU that dropped the last reference, and for the one
+//! that froze the folio.
 //!
 //! **Not here**: how mappings are taken out of use (`split`).
 

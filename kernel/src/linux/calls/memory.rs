@@ -2,14 +2,17 @@
 
 use super::super::content::{Bytes, Content};
 use super::super::credentials;
+use super::super::handlers;
 use super::super::hold::Hold;
 use super::super::opened::{Descriptor, Opened};
+use super::super::signal::Info;
 use super::super::thread::Thread;
 use super::super::{File, Memory, clock, user, userfault, world};
 use super::Answer;
 use crate::memory::manager;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use foliant::manager::Damage;
 use foliant_linux::{Errno, Limits};
 use foliant_units::Bytes as Size;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV};
@@ -93,11 +96,27 @@ pub(super) fn mremap(thread: &Arc<Thread>, [at, old, new, flags, to, _]: Six) ->
 }
 pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Answer {
     let (process, advice) = (&thread.process, advice as u32);
+    if let Some(damage) = foliant_linux::broken::damage(advice) {
+        return retire(thread, at, bytes, damage);
+    }
     let dropped = process.with_memory(|memory| memory.dropped_by(at, bytes, advice));
     if let Some(memory) = process.memory().filter(|_| !dropped.is_empty()) {
         memory.tell(dropped);
     }
     process.with_memory_alone(|memory| memory.madvise(at, bytes, advice))
+}
+/// Retires memory that is said to break.
+fn retire(thread: &Arc<Thread>, at: u64, bytes: u64, damage: Damage) -> Answer {
+    let (may, mut lost) = (thread.credentials().is_root(), None);
+    let answer = thread.process.with_memory_alone(|memory| {
+        let (answer, signal) = memory.retire(at, bytes, damage, may);
+        lost = signal;
+        answer
+    });
+    if let Some(signal) = lost {
+        handlers::force(thread, Info::access(&signal));
+    }
+    answer
 }
 pub(super) fn remap_file_pages(
     thread: &Arc<Thread>,
