@@ -150,7 +150,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let me = self.stock.machine.me();
         let is_zero = old.has(Attrs::SPECIAL);
         if !is_zero && self.is_broken(from) {
-            return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
+            // It may be elsewhere since it was found, and sound there.
+            return match self.view.walk(self.va).word == word {
+                true => Step::Done(Outcome::Refused(Refusal::Broken(self.va))),
+                false => Step::Again,
+            };
         }
         let Ok(claim) = self.stock.claim(Order::BASE, Class::Movable) else {
             return Step::Done(Outcome::OutOfMemory);

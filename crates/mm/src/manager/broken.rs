@@ -50,7 +50,7 @@ pub enum Retired {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotRetired {
     /// It is in no folio: a table, a record, the kernel's own, or no memory at all. Or it is on its
-    /// way to a program or back: its caller may try again.
+    /// way to a program or back, or being retired: its caller may try again.
     NoFolio(Frame),
     /// It is used by other ways than entries ([`Manager::anchor`], [`Manager::reference`]): its
     /// caller tries again, or marks it ([`Manager::poison`]), so that it is not used again.
@@ -165,15 +165,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn stays(&self, frame: Frame, why: SplitError) -> Try {
         match why {
             SplitError::Pinned(_) => Try::Later(NotRetired::Pinned(frame)),
-            _ if self.is_broken_for_good(frame) => Try::Before,
+            _ if self.stock.is_lost(frame) => Try::Before,
             _ => Try::Again,
         }
-    }
-    /// Whether a folio was retired already.
-    fn is_broken_for_good(&self, frame: Frame) -> bool {
-        let head = self.stock.look(frame).head(frame);
-        let is_marked = self.stock.look(head).has(Flag::Poisoned);
-        is_marked && self.stock.get_own(frame).is_none()
     }
     fn retire_huge(&self, frame: Frame, damage: Damage, outside: &mut Outside) -> Try {
         if damage == Damage::Foreseen {

@@ -32,17 +32,22 @@ use foliant_units::{Frame, Order};
 
 impl<M: Machine, P: Paging> Splitter<'_, '_, M, P> {
     /// Takes the page at `frame` away from all that map it, and marks it. A large folio is split
-    /// before, and then the answer is that it changed.
+    /// before, and where something maps the page the answer is that it changed.
     pub(crate) fn withdraw(&self, frame: Frame) -> Result<(), SplitError> {
         let stock = self.stock;
         let held = hold_broken(stock, frame)?;
         let (head, order) = (held.head(), held.order());
         if order > Order::BASE && !stock.identity(head).has(Flag::Poisoned) {
             self.held(held, SplitInto::BASE, Some(frame))?;
-            return Err(SplitError::Changed(head));
+            return if stock.is_lost(frame) { Ok(()) } else { Err(SplitError::Changed(head)) };
         }
-        if let Some(why) = refuses(stock, head) {
-            return Err(why);
+        match refuses(stock, head) {
+            Some(SplitError::Unmapped(_)) => {
+                stock.flag(head, Flag::Poisoned); // it ends when it is let go
+                return Ok(());
+            }
+            Some(why) => return Err(why),
+            None => {}
         }
         let mut batch = FlushBatch::new(stock);
         let entries = batch.take(&held, Counting::Whole);

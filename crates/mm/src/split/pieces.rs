@@ -40,7 +40,7 @@ pub struct Pieces {
 
 /// Divides a folio into pieces of the order `into`, for which its entries were tallied, and puts
 /// the entries back. The piece that has the frame which is `lost` is marked as broken before
-/// anybody else can hold it.
+/// anybody else can hold it, or lost where nothing maps it.
 pub(super) fn divide<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     frozen: Frozen,
@@ -92,14 +92,16 @@ pub(super) fn divide<M: Machine, P: Paging>(
         }
     });
     for (nth, piece) in folio.pieces(into) {
-        if gone.has(nth) {
-            stock.release(stock.unlist(piece, into));
-            continue;
+        let is_lost = lost.is_some_and(|lost| into.head(lost) == piece);
+        match gone.has(nth) {
+            true if is_lost => stock.lose(stock.unlist(piece, into)),
+            true => stock.release(stock.unlist(piece, into)),
+            false if is_lost => {
+                stock.flag(piece, Flag::Poisoned);
+                drop(stock.resume((piece, into)));
+            }
+            false => drop(stock.resume((piece, into))), // T8
         }
-        if lost.is_some_and(|lost| into.head(lost) == piece) {
-            stock.flag(piece, Flag::Poisoned);
-        }
-        drop(stock.resume((piece, into))); // T8
     }
     pieces
 }

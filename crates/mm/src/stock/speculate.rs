@@ -219,6 +219,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.counts(head).may_be_anchored() && !folio.has(Flag::Poisoned)
     }
 
+    /// Whether the folio that holds `frame` is broken, and nobody has it any more.
+    pub(crate) fn is_lost(&self, frame: Frame) -> bool {
+        self.steady(frame, |identity| {
+            let head = identity.head(frame);
+            let is_marked = self.seen(head).has(Flag::Poisoned);
+            Some(is_marked && self.counts(head) == References::NONE)
+        }) == Some(true)
+    }
+
     /// Marks the folio or huge page that holds `frame` as broken, for good, and says whether there
     /// is one.
     pub(crate) fn poison(&self, frame: Frame) -> bool {
