@@ -249,16 +249,16 @@ static void retired(void) {
     advise("not touched", map(PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1), PAGE, MADV_SOFT_OFFLINE);
     corrupted("not touched");
 }
-static void pool(const char *pages) {
-    FILE *file = fopen("/proc/sys/vm/nr_hugepages", "w");
-    if (file) fprintf(file, "%s\n", pages), fclose(file);
+static void set(const char *name, const char *word) {
+    FILE *file = fopen(name, "w");
+    if (file) fprintf(file, "%s\n", word), fclose(file);
 }
 static void counters(const char *what) {
     printf("%s: total %ld free %ld reserved %ld surplus %ld\n", what, meminfo("HugePages_Total"), meminfo("HugePages_Free"), meminfo("HugePages_Rsvd"), meminfo("HugePages_Surp"));
 }
 static void huge(void) {
     puts("-- huge pages");
-    pool("8"); counters("begin");
+    set("/proc/sys/vm/nr_hugepages", "8"); counters("begin");
     char *at = map(2 * HUGE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
     memset(at, 1, 2 * HUGE);
     advise("one page", at + 3 * PAGE, PAGE, MADV_HWPOISON);
@@ -289,6 +289,7 @@ static void huge(void) {
 int main(void) {
     struct sigaction action = {.sa_sigaction = bus, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &action, 0), sigaction(SIGSEGV, &action, 0);
+    set("/proc/sys/vm/memory_failure_recovery", "1");
     base_corrupted = meminfo("HardwareCorrupted");
     setvbuf(stdout, 0, _IOLBF, 0);
     own(), forked(), shared(), large(), retired(), huge();

@@ -87,6 +87,11 @@ fn check<P: Paging>(sim: &Sim, mm: &AnyMm<'_, P>, id: SpaceId, pages: impl Itera
     }
 }
 
+/// Takes all memory that is free.
+fn all_of(mm: &Mm<'_>) -> Vec<Frame> {
+    core::iter::from_fn(|| mm.lend(Order::BASE).ok()).collect()
+}
+
 fn small<P: Paging>(format: Format, replace: Option<Replace>) {
     let sim = sim_by(format, replace);
     let mm: Audited<'_, P> = audited(&sim, &Setup::of(&sim.config().memory, Policy::BASE_ONLY));
@@ -177,10 +182,7 @@ fn what_is_lost_needs_no_memory_to_be_lost() {
     let mm = manager(&sim, only(9));
     let id = written(&sim, &*mm, 512);
     let bad = frame(&mm, id, va(100));
-    let mut held = Vec::new();
-    while let Ok(block) = mm.lend(Order::BASE) {
-        held.push(block);
-    }
+    let held = all_of(&mm);
     lose(&mm, bad);
     assert_eq!(both(&mm, id, va(100)), [broken(va(100)); 2]);
     check(&sim, &mm, id, (0..512).filter(|nth| *nth != 100));
@@ -309,10 +311,7 @@ fn what_is_about_to_break_moves_by_pages_where_there_is_no_block() {
     let mm = manager(&sim, only(9));
     let id = written(&sim, &*mm, 512);
     let bad = frame(&mm, id, va(100));
-    let mut held = Vec::new();
-    while let Ok(block) = mm.lend(Order::BASE) {
-        held.push(block);
-    }
+    let mut held = all_of(&mm);
     let none = mm.retire(bad, Damage::Foreseen);
     assert!(matches!(none, Err(NotRetired::NoBlock(_))), "{none:?}");
     assert_eq!(none.unwrap_err().to_string(), "no free block of 4k");
@@ -337,10 +336,7 @@ fn nobody_has_what_is_free_and_no_program_what_is_the_kernels() {
     mm.take_back(block, Order::BASE).unwrap();
     assert_eq!(mm.retire(block, Damage::Foreseen), Ok(Retired::Free));
     assert_eq!(mm.total(Event::Retired), 1);
-    let mut held = Vec::new();
-    while let Ok(block) = mm.lend(Order::BASE) {
-        held.push(block);
-    }
+    let held = all_of(&mm);
     assert!(!held.contains(&block), "nobody gets it");
     held.into_iter().for_each(|block| mm.take_back(block, Order::BASE).unwrap());
 }

@@ -7,7 +7,7 @@ use super::super::hold::Hold;
 use super::super::opened::{Descriptor, Opened};
 use super::super::signal::Info;
 use super::super::thread::Thread;
-use super::super::{File, Memory, clock, user, userfault, world};
+use super::super::{File, Memory, clock, texts, user, userfault, world};
 use super::Answer;
 use crate::memory::manager;
 use alloc::sync::Arc;
@@ -96,7 +96,7 @@ pub(super) fn mremap(thread: &Arc<Thread>, [at, old, new, flags, to, _]: Six) ->
 }
 pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Answer {
     let (process, advice) = (&thread.process, advice as u32);
-    if let Some(damage) = foliant_linux::broken::damage(advice) {
+    if let Some(damage) = foliant_linux::broken::damage(advice).filter(|_| texts::recovers()) {
         return retire(thread, at, bytes, damage);
     }
     let dropped = process.with_memory(|memory| memory.dropped_by(at, bytes, advice));

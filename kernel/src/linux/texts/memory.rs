@@ -13,15 +13,24 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_files::{Body, Refused};
 use foliant_linux::{
     Errno, Khugepaged, ShmemEnabled, kpage, split_huge_pages, split_huge_pages_of_file, sys, vm,
 };
-use linux_raw_sys::errno::EACCES;
+use linux_raw_sys::errno::{EACCES, EINVAL};
 use linux_raw_sys::general::S_IFREG;
 use spin::{Mutex, Once};
 
 static SHMEM: Once<Mutex<ShmemEnabled>> = Once::new();
+/// Whether programs may say that memory breaks. Not at first, as on a kernel that is built without
+/// it: programs that try all advice there is lose memory that they use.
+static RECOVERS: AtomicBool = AtomicBool::new(false);
+
+/// Whether what a program says is broken is taken away from those that have it.
+pub(in crate::linux) fn recovers() -> bool {
+    RECOVERS.load(Ordering::Relaxed)
+}
 
 fn shmem() -> &'static Mutex<ShmemEnabled> {
     SHMEM.call_once(|| Mutex::new(ShmemEnabled::new(manager())))
@@ -37,6 +46,8 @@ enum Switch {
     Khugepaged(String),
     /// From `/proc/sys` on.
     Vm(String),
+    /// Whether programs may say that memory breaks.
+    Recovery,
     /// What is written is split.
     Split,
 }
@@ -54,6 +65,7 @@ pub(super) fn make_all() -> Result<(), Refused> {
     for name in vm::names() {
         put(&format!("proc/sys/{name}"), BOTH, Switch::Vm(name))?;
     }
+    put("proc/sys/vm/memory_failure_recovery", BOTH, Switch::Recovery)?;
     put("sys/kernel/debug/split_huge_pages", WRITTEN, Switch::Split)?;
     let tested = Body::Leaf(Content::Channel(Arc::new(Anchored)));
     make(b"sys/kernel/debug/gup_test", S_IFREG | OWN, tested)?;
@@ -72,6 +84,7 @@ impl Switch {
             Switch::Shmem(path) => shmem().lock().read(path),
             Switch::Khugepaged(path) => khugepaged::read(path),
             Switch::Vm(path) => vm::read(manager(), path),
+            Switch::Recovery => Ok(format!("{}\n", u8::from(recovers()))),
             Switch::Split => Err(Errno(EACCES)),
         };
         text.map(String::into_bytes)
@@ -89,6 +102,13 @@ impl Text for Switch {
             Switch::Shmem(path) => shmem().lock().write(manager(), path, text),
             Switch::Khugepaged(path) => khugepaged::write(path, text),
             Switch::Vm(path) => vm::write(manager(), path, text),
+            Switch::Recovery => match text.trim() {
+                word @ ("0" | "1") => {
+                    RECOVERS.store(word == "1", Ordering::Relaxed);
+                    Ok(())
+                }
+                _ => Err(Errno(EINVAL)),
+            },
             Switch::Split => split(text),
         }
     }
