@@ -131,15 +131,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Whether the memory of the folio that holds `frame` was reported broken. The caller has found
     /// the frame in an entry, in this section.
     pub(super) fn is_broken(&self, frame: Frame) -> bool {
-        loop {
-            let identity = self.stock.identity(frame);
-            let head = identity.head(frame);
-            let of_head = if head == frame { identity } else { self.stock.identity(head) };
-            // A split in between leaves another piece at the head, and its mark there.
-            if of_head.order() == identity.order() || !of_head.has(Flag::Poisoned) {
-                return of_head.has(Flag::Poisoned);
-            }
-        }
+        let identity = self.stock.identity(frame);
+        let head = identity.head(frame);
+        let of_head = if head == frame { identity } else { self.stock.identity(head) };
+        // A split in between leaves another piece at the head, and the mark there is that piece's.
+        of_head.has(Flag::Poisoned) && of_head.order() == identity.order()
     }
 
     /// Copies one page. The old entry is broken and flushed before the copy begins, so that no
