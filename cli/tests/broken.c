@@ -282,8 +282,56 @@ static void huge(void) {
     advise("of a file", at + 5 * PAGE, PAGE, MADV_HWPOISON);
     touch("it", at + 5 * PAGE, 0), touch("its beginning", at, 0), touch("own", own, 0), touch("the next", at + HUGE, 0);
     counters("file");
+    char buffer[8 * PAGE];
+    for (int nth = 0; nth < 12; nth += 4) {
+        errno = 0;
+        long got = pread(file, buffer, 4 * PAGE, nth * PAGE);
+        printf("read from page %d: %ld %s\n", nth, got, got < 0 ? strerrorname_np(errno) : "");
+    }
+    printf("from the broken one: %ld", (long)pread(file, buffer, PAGE, 5 * PAGE));
+    printf(", within it: %ld", (long)pread(file, buffer, 10, 5 * PAGE + 100));
+    printf(", up to it: %ld", (long)pread(file, buffer, PAGE, 5 * PAGE - 100));
+    printf(", behind it: %ld\n", (long)pread(file, buffer, PAGE, 6 * PAGE));
+    // What Linux counts from here on has the lost page in its total.
     munmap(at, 3 * HUGE), munmap(own, 3 * HUGE);
     close(file);
+}
+static void leave_child(char *at) {
+    advise("child", at + PAGE, PAGE, MADV_SOFT_OFFLINE);
+    touch("child", at, 0);
+}
+static void leaving(void) {
+    puts("-- huge pages that are about to break");
+    set("/proc/sys/vm/nr_hugepages", "0"), set("/proc/sys/vm/nr_hugepages", "8"); counters("begin");
+    char *at = map(2 * HUGE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
+    memset(at, 1, 2 * HUGE);
+    advise("one page", at + 3 * PAGE, PAGE, MADV_SOFT_OFFLINE);
+    touch("it", at + 3 * PAGE, 0), touch("the next", at + HUGE, 0);
+    corrupted("huge"); counters("moved");
+    child(leave_child, at);
+    touch("parent", at, 0);
+    counters("forked");
+    munmap(at, 2 * HUGE); counters("unmapped");
+    int file = memfd_create("huge", MFD_HUGETLB);
+    if (ftruncate(file, 2 * HUGE)) exit(1);
+    at = map(2 * HUGE, MAP_SHARED, file);
+    char *own = map(2 * HUGE, MAP_PRIVATE, file);
+    memset(at, 2, 2 * HUGE);
+    touch("own", own, 0);
+    advise("of a file", at + HUGE, PAGE, MADV_SOFT_OFFLINE);
+    advise("both", at, 2 * HUGE, MADV_SOFT_OFFLINE);
+    at[0] = 3;
+    touch("it", at, 0), touch("own", own, 0), touch("the next", at + HUGE, 0);
+    touch("own", own, 1), touch("it", at, 0);
+    counters("file");
+    set("/proc/sys/vm/enable_soft_offline", "0");
+    advise("switched off", at, PAGE, MADV_SOFT_OFFLINE);
+    advise("of nothing", at, 0, MADV_SOFT_OFFLINE);
+    set("/proc/sys/vm/enable_soft_offline", "1");
+    counters("off");
+    munmap(at, 2 * HUGE), munmap(own, 2 * HUGE);
+    close(file);
+    counters("end");
 }
 
 int main(void) {
@@ -292,6 +340,6 @@ int main(void) {
     set("/proc/sys/vm/memory_failure_recovery", "1");
     base_corrupted = meminfo("HardwareCorrupted");
     setvbuf(stdout, 0, _IOLBF, 0);
-    own(), forked(), shared(), large(), retired(), huge();
+    own(), forked(), shared(), large(), retired(), leaving(), huge();
     return 0;
 }

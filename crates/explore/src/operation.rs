@@ -256,6 +256,8 @@ operations! {
     PoisonHuge,
     /// One is lost.
     LoseHuge,
+    /// One is about to break.
+    LeaveHuge,
     /// A free page of the pool is reported as broken.
     PoisonFree,
     /// A huge page beyond the pool's size is made on demand, and given up.
@@ -323,6 +325,8 @@ operations! {
     PageOfPooled,
     /// A huge page of the object is lost.
     LosePooled,
+    /// One is about to break.
+    LeavePooled,
     /// A handler fills a huge page that an object has not.
     HandlePooled,
     /// Writes to an object's huge page are told for a while.
@@ -474,6 +478,7 @@ impl Operation {
                 | Op::PromisePooled
                 | Op::PageOfPooled
                 | Op::LosePooled
+                | Op::LeavePooled
                 | Op::HandlePooled
                 | Op::WatchPooled
                 | Op::LetInPooled
@@ -510,6 +515,7 @@ impl Operation {
                 | Op::AnchorHuge
                 | Op::PoisonHuge
                 | Op::LoseHuge
+                | Op::LeaveHuge
                 | Op::PoisonFree
                 | Op::Surplus
                 | Op::DropHuge
@@ -765,9 +771,8 @@ impl<P: Paging> Scene<P> {
             Op::Lose => self.on_frame(|frame| self.retire(frame, Damage::Done)),
             Op::Retire => self.on_frame(|frame| self.retire(frame, Damage::Foreseen)),
             Op::PoisonHuge => self.mapped_huge.into_iter().for_each(|frame| self.poison(frame)),
-            Op::LoseHuge => {
-                self.mapped_huge.into_iter().for_each(|frame| self.retire(frame, Damage::Done));
-            }
+            Op::LoseHuge => self.retire_all(self.mapped_huge, Damage::Done),
+            Op::LeaveHuge => self.retire_all(self.mapped_huge, Damage::Foreseen),
             Op::PoisonFree => self.poison(self.huge.get()),
             Op::Mappings => self.on_frame(|frame| {
                 any(mm.mappings(frame));
@@ -954,11 +959,12 @@ impl<P: Paging> Scene<P> {
                 engine::border();
                 any(page.map(|page| page.map(|page| page.frame())));
             }
-            Op::LosePooled => {
+            Op::LosePooled | Op::LeavePooled => {
                 let page = mm.object_page(self.pooled(), Pages::new(5), Access::Read);
                 let frame = page.ok().flatten().map(|page| page.frame());
                 engine::border();
-                frame.into_iter().for_each(|frame| self.retire(frame, Damage::Done));
+                let is_lost = op == Op::LosePooled;
+                self.retire_all(frame, if is_lost { Damage::Done } else { Damage::Foreseen });
             }
             Op::WriteObject => fault(of(ground::Place::Shared, 0), Access::Write),
             Op::WriteObjectEmpty => fault(of(ground::Place::Shared, 100), Access::Write),
@@ -1136,6 +1142,9 @@ impl<P: Paging> Scene<P> {
         if self.mm.retire(frame, damage).is_ok() {
             self.broken.borrow_mut().push(frame);
         }
+    }
+    fn retire_all(&self, frames: Option<Frame>, damage: Damage) {
+        frames.into_iter().for_each(|frame| self.retire(frame, damage));
     }
     fn keep(&self, frame: Frame) {
         if let Some(kept) = self.mm.reference(frame) {

@@ -33,21 +33,24 @@ pub fn damage(advice: u32) -> Option<Damage> {
 
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Retires memory of a range; of a large folio one page, as Linux does. Says how that ended,
-    /// and which signal the caller gets. One that may not ask for it is refused where the range is
+    /// and which signal the caller gets. Why it `may` not be asked for is told where the range is
     /// one.
     pub fn retire(
         &mut self,
         addr: u64,
         len: u64,
         damage: Damage,
-        may: bool,
+        may: Result<(), Errno>,
     ) -> (Result<u64, Errno>, Option<Signal>) {
         let bytes = page_align(len);
         let Some(end) = addr.checked_add(bytes).filter(|_| is_aligned(addr) && bytes >= len) else {
             return (Err(Errno::INVAL), None);
         };
-        if bytes == 0 || !may {
-            return (if bytes == 0 { Ok(0) } else { Err(Errno::PERM) }, None);
+        if bytes == 0 {
+            return (Ok(0), None);
+        }
+        if let Err(why) = may {
+            return (Err(why), None);
         }
         let (mut at, mut signal) = (addr, None);
         while at < end {

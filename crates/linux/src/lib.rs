@@ -47,8 +47,8 @@
 //! | `mmap` with `MAP_DROPPABLE` | as private memory, dropped by `MADV_PAGEOUT` alone |
 //! | `mmap` that only executes | may be read, as on a processor without protection keys |
 //! | `madvise` `MADV_MERGEABLE`, `MADV_UNMERGEABLE` | EINVAL, as a kernel without these |
-//! | `madvise` `MADV_HWPOISON` | the embedder's, by [`Process::retire`] (EINVAL from `foliant boot` until `vm.memory_failure_recovery` is 1); of pinned memory EBUSY; of a page of a pool all is lost, also to `read` |
-//! | `madvise` `MADV_SOFT_OFFLINE` | the same; a large folio goes elsewhere whole; a page of a pool that is in use stays: EBUSY |
+//! | `madvise` `MADV_HWPOISON` | the embedder's, by [`Process::retire`] (EINVAL from `foliant boot` until `vm.memory_failure_recovery` is 1); of pinned memory EBUSY |
+//! | `madvise` `MADV_SOFT_OFFLINE` | the same; a large folio goes elsewhere whole |
 //! | `madvise` `MADV_FREE` | the contents stay for good |
 //! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to, and pages of files stay in page tables |
 //! | `mremap` of a part of a private area of huge pages | keeps its reservation, where Linux loses one for ever |

@@ -26,6 +26,7 @@ mod formats;
 mod groups;
 mod guesses;
 mod hugetlb;
+mod leaving_huge;
 mod memmap;
 mod memory;
 mod moved_huge;

@@ -2,7 +2,7 @@
 
 use super::{Access, Fault, Outcome, Refusal, Step};
 use crate::folio::Class;
-use crate::frame::{Flag, Kind, Unmapped};
+use crate::frame::{Flag, Kind, References, Unmapped};
 use crate::space::{Agreed, Area, Flags};
 use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
@@ -81,6 +81,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return false;
         }
         let references = self.stock.references(head);
+        if identity.kind() == Kind::Huge {
+            // A holder's pin takes nothing from the page, and there may be no other one to copy to.
+            return References::from_word(references).entries() == pages.get();
+        }
         if agreed.level() > Level::BASE {
             return references == pages.get();
         }

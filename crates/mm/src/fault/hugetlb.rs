@@ -174,6 +174,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Soft(soft) if soft.kind == SoftKind::Poison => {
                 Step::Done(Outcome::Refused(Refusal::Broken(self.va)))
             }
+            Entry::Soft(soft) if soft.kind == SoftKind::Migration => Step::Need(Need::Wait),
             // It is watched no more, and the marker is about to go.
             _ if is_marked(found) && !area.flags.has(Flags::USERFAULT_WRITE) => {
                 Step::Need(Need::Wait)
@@ -269,7 +270,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 Some(agreed) => {
                     // References come before entries (frame::descriptor::D2). If it broke just now
                     // another one is asked for.
-                    if !self.stock.enlist_huge(frames, self.huge_origin(area, order)) {
+                    let (pages, origin) = (order.pages().get(), self.huge_origin(area, order));
+                    if !self.stock.enlist_huge(frames, pages, origin) {
                         self.stock.delist_huge(frames);
                         self.offers.page.set(Some(offer));
                         return Step::Again;
@@ -304,11 +306,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if self.is_broken(head) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
         }
-        // References to an exclusive page are walkers', or those of a copy that was begun when the
-        // page was shared. A change of rights makes its entry writable without asking for them, so
-        // it is never copied (space::S5). An object's page is never ours (object::O5).
+        // References to an exclusive page are those of a copy that was begun when the page was
+        // shared, or anchors, or a holder's. A change of rights makes its entry writable without
+        // asking for them, so it is never copied (space::S5). An object's page is never ours
+        // (object::O5).
         let is_objects = self.is_objects(area, head);
-        let is_last = || self.stock.references(head) == order.pages().get();
+        let is_last = || self.stock.counts(head).entries() == order.pages().get();
         let is_ours = || !is_objects && (old.has(Attrs::EXCLUSIVE) || is_last());
         let is_reserved = is_objects && !old.has(SPENT_BEHIND) && area.flags.reserved().is_some();
         let ground = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
@@ -341,7 +344,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             let Some(mut taken) = offer.take() else { return found.word };
             let frames = taken.page.as_ref().expect("an offer has a page").frames();
-            let is_sound = self.stock.enlist_huge(frames, self.huge_origin(area, order));
+            let (pages, origin) = (order.pages().get(), self.huge_origin(area, order));
+            let is_sound = self.stock.enlist_huge(frames, pages, origin);
             match is_sound {
                 true => taken.page = None,
                 false => self.stock.delist_huge(frames),

@@ -255,6 +255,20 @@ impl Identity {
     pub const fn with(self, flag: Flag) -> Identity {
         Identity(self.0 | (flag as u64) << 16)
     }
+    /// Marked as broken, because the nth frame of the huge page is.
+    pub(crate) const fn with_broken(self, nth: u64) -> Identity {
+        let marked = self.with(Flag::Poisoned);
+        let broken = match (marked.0 >> 32) as u32 {
+            0 => nth as u32 + 1,
+            known if known == nth as u32 + 1 => known,
+            _ => u32::MAX, // it is not known which all are
+        };
+        Identity(marked.0 as u32 as u64 | (broken as u64) << 32)
+    }
+    /// Whether the nth frame of a huge page that is marked as broken may be what broke.
+    pub(crate) const fn is_broken_at(self, nth: u64) -> bool {
+        matches!((self.0 >> 32) as u32, u32::MAX) || (self.0 >> 32) == nth + 1
+    }
     /// With `flag` clear.
     pub const fn without(self, flag: Flag) -> Identity {
         Identity(self.0 & !((flag as u64) << 16))
@@ -303,6 +317,22 @@ mod tests {
         assert_eq!(flags(Kind::Kernel, Order::BASE), 0);
         let broken = Identity::new(Kind::Huge, Order::SIZE_2M).with(Flag::Poisoned);
         assert_eq!(broken.kpageflags(), 1 << 15 | 1 << 17 | 1 << 19);
+    }
+
+    #[test]
+    fn a_huge_page_knows_which_frame_broke_first() {
+        let huge = Identity::new(Kind::Huge, Order::SIZE_1G).with(Flag::Optimized);
+        let is_broken = |page: Identity| [0, 6, 7, (1 << 18) - 1].map(|nth| page.is_broken_at(nth));
+        for (nth, wanted) in
+            [(0, [true, false, false, false]), ((1 << 18) - 1, [false, false, false, true])]
+        {
+            let once = huge.with_broken(nth);
+            assert_eq!((is_broken(once), once.with_broken(nth)), (wanted, once));
+            assert_eq!((once.kind(), once.order()), (Kind::Huge, Order::SIZE_1G));
+            assert!(once.has(Flag::Poisoned) && once.has(Flag::Optimized));
+        }
+        assert_eq!(is_broken(huge.with_broken(6).with_broken(7)), [true; 4]);
+        assert_eq!(is_broken(huge.with_broken(6).with_broken(7).with_broken(6)), [true; 4]);
     }
 
     #[test]

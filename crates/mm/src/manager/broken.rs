@@ -3,6 +3,7 @@
 use super::Manager;
 use crate::folio::ReserveError;
 use crate::frame::{Flag, Identity, Kind};
+use crate::pool::{Ground, NotDissolved, Taken};
 use crate::space;
 use crate::split::{RelocateError, SplitError};
 use crate::stock::{Event, NoBlock};
@@ -55,8 +56,8 @@ pub enum NotRetired {
     /// It is used by other ways than entries ([`Manager::anchor`], [`Manager::reference`]): its
     /// caller tries again, or marks it ([`Manager::poison`]), so that it is not used again.
     Pinned(Frame),
-    /// It is in a huge page of a pool that is in use, and those do not move.
-    Huge(Frame),
+    /// It is in a huge page of a pool that is free, as are others, but all of these are reserved.
+    Reserved(Frame),
     /// There is no memory to move it to.
     NoBlock(NoBlock),
 }
@@ -68,8 +69,8 @@ impl fmt::Display for NotRetired {
             NotRetired::Pinned(frame) => {
                 write!(f, "the folio of {frame} is pinned: try again when it is let go")
             }
-            NotRetired::Huge(frame) => {
-                write!(f, "{frame} is in a huge page of a pool that is in use: unmap that")
+            NotRetired::Reserved(frame) => {
+                write!(f, "{frame} is in a huge page that is reserved: make its pool larger first")
             }
             NotRetired::NoBlock(none) => none.fmt(f),
         }
@@ -111,6 +112,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// for all that is being done with it, and a little for pins; what is not retired is as it was.
     pub fn retire(&self, frame: Frame, damage: Damage) -> Result<Retired, NotRetired> {
         let (mut tries, mut outside) = (TRIES, Outside::at_the_face());
+        let mut moved = None; // a huge page is moved first, and what it had is given up then
         loop {
             let identity = self.stock.look(frame);
             let tried = match identity.kind() {
@@ -120,12 +122,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     Damage::Done => self.retire_lost(frame),
                     Damage::Foreseen => self.retire_moved(frame),
                 },
-                Kind::Huge | Kind::HugeTail => self.retire_huge(frame, damage, &mut outside),
+                Kind::Huge | Kind::HugeTail => match damage {
+                    Damage::Done => self.retire_huge(frame, &mut outside),
+                    Damage::Foreseen => self.leave_huge(frame, &mut moved, &mut outside),
+                },
             };
             match tried {
                 Try::Done(retired) => {
                     self.stock.count(Event::Retired);
-                    return Ok(retired);
+                    return Ok(moved.map_or(retired, Retired::Moved));
                 }
                 Try::Before => return Ok(Retired::Lost),
                 Try::Not(why) => return Err(why),
@@ -169,13 +174,52 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             _ => Try::Again,
         }
     }
-    fn retire_huge(&self, frame: Frame, damage: Damage, outside: &mut Outside) -> Try {
-        if damage == Damage::Foreseen {
-            return match self.pools().dissolve(frame) {
-                Ok(_) => Try::Again, // it is free
-                Err(_) => Try::Not(NotRetired::Huge(frame)),
-            };
+    /// Gives the huge page that holds `frame` up where it is free, and takes the frame out. Where
+    /// it is in use it is moved before, which notes where to.
+    fn leave_huge(&self, frame: Frame, moved: &mut Option<Frame>, outside: &mut Outside) -> Try {
+        let leaving = self.pools().leave();
+        let done = match self.pools().dissolve(frame) {
+            Ok(_) => return self.retire_free(frame),
+            Err(NotDissolved::NotHuge(_)) => return Try::Again,
+            Err(NotDissolved::Broken(_)) => return Try::Before,
+            Err(NotDissolved::Reserved(_)) => return Try::Not(NotRetired::Reserved(frame)),
+            Err(NotDissolved::Busy(_)) => self.move_huge(frame),
+        };
+        match done {
+            Ok(target) => {
+                *moved = Some(target);
+                self.retire_free(frame)
+            }
+            Err(RelocateError::Stays(SplitError::Broken(_))) => {
+                drop(leaving);
+                self.retire_huge(frame, outside)
+            }
+            Err(RelocateError::Stays(why)) => self.stays(frame, why),
+            Err(RelocateError::NoBlock(none)) => Try::Not(NotRetired::NoBlock(none)),
         }
+    }
+    /// Moves the huge page that holds `frame` to another one of its pool, or to one that is made
+    /// for it and that the pool has in its place. What it had is given up.
+    fn move_huge(&self, frame: Frame) -> Result<Frame, RelocateError> {
+        let _work = self.stock.at_work();
+        let order = self.splitter().movable_huge(frame).map_err(RelocateError::Stays)?;
+        let to = match self.pools().take_to_replace(order) {
+            Taken::Page(to) => to,
+            Taken::Wait => return Err(RelocateError::Stays(SplitError::Busy(frame))),
+            Taken::Nothing => return Err(RelocateError::NoBlock(NoBlock { order })),
+        };
+        match self.splitter().relocate_huge(frame, to) {
+            Ok((target, old)) => {
+                self.pools().give_up_taken(old);
+                Ok(target)
+            }
+            Err((why, to)) => {
+                self.pools().put_back(to, Ground::Unreserved);
+                Err(RelocateError::Stays(why))
+            }
+        }
+    }
+    fn retire_huge(&self, frame: Frame, outside: &mut Outside) -> Try {
         let head = |identity: Identity| self.stock.look(identity.head(frame));
         let was_marked = head(self.stock.look(frame)).has(Flag::Poisoned);
         if self.poison(frame) == Poisoned::NotInUse {

@@ -97,7 +97,8 @@ impl error::Error for MemmapError {}
 
 impl Huge {
     /// States that the caller is the only holder of a huge page. The only callers are the maker of
-    /// a huge page, and one that takes it out of a list that it alone can reach.
+    /// a huge page, one that takes it out of a list that it alone can reach, and one that has
+    /// frozen it and put its entries elsewhere.
     pub(crate) const fn from_raw(brand: Brand, head: Frame, order: Order) -> Huge {
         Huge { head, order, brand }
     }

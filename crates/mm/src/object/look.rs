@@ -1,6 +1,6 @@
 //! Looking for a page of an object, without a lock.
 
-use crate::frame::{AnonOffset, Flag, Index};
+use crate::frame::{AnonOffset, Flag, Index, Kind};
 use crate::rmap::Attachment;
 use crate::space::{Space, level_of};
 use crate::stock::{Reference, Stock};
@@ -78,8 +78,10 @@ pub(crate) fn look_at_huge<'s, 'm, M: Machine, P: Paging>(
 ) -> Looked<'s, 'm, M, P> {
     let tables = object.tables(stock);
     let Ok(locked) = tables.lock(at, level_of(order)) else { return Looked::Nothing };
-    let Entry::Leaf { pa, .. } = locked.entry(locked.index_of(at)) else {
-        return Looked::Nothing;
+    let pa = match locked.entry(locked.index_of(at)) {
+        Entry::Leaf { pa, .. } => pa,
+        Entry::Soft(soft) if soft.is_waited_for() => return Looked::OnItsWay,
+        _ => return Looked::Nothing,
     };
     let Ok((pin, folio)) = stock.anchor(pa.frame()) else { return Looked::OnItsWay };
     drop(locked);
@@ -96,9 +98,14 @@ impl<M: Machine, P: Paging> FoundPage<'_, '_, M, P> {
             stock.unflag(self.pin.head(), Flag::Promised);
         }
     }
-    /// Whether its memory was reported broken.
+    /// Whether its memory was reported broken; of a huge page that of the frame itself.
     pub(crate) fn is_broken(&self, stock: &Stock<'_, M, P>) -> bool {
-        stock.identity_of(self.pin.head()).has(Flag::Poisoned)
+        let head = self.pin.head();
+        let identity = stock.identity_of(head);
+        let is_it = || {
+            identity.kind() != Kind::Huge || identity.is_broken_at(self.frame.get() - head.get())
+        };
+        identity.has(Flag::Poisoned) && is_it()
     }
     /// Whether the object has the whole block of its folio that holds the page and is of this
     /// order, still.

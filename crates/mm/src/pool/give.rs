@@ -51,6 +51,12 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         self.give_up(chain)
     }
 
+    /// Gives a page up that was taken, and is in its pool.
+    pub(crate) fn give_up_taken(&self, huge: Huge) {
+        self.open(self.pool(huge.order()).expect("a huge page has a pool")).count_out(huge.head());
+        self.give_one_up(huge);
+    }
+
     /// Unfolds and frees pages. Those that stay folded join the ones to be released.
     fn unfold(&self, later: &mut Batch<'a, 'm, M, P>, born: &mut Batch<'a, 'm, M, P>) -> u64 {
         if later.len() == 0 {

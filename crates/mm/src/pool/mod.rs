@@ -62,7 +62,9 @@
 //! batch of list steps, and nothing is allocated, cleared, flushed or waited for under it. A caller
 //! that resizes, demotes or makes pages on demand holds `resizing` for a batch at a time; a
 //! reservation that wants several batches has no preemption point between them. The larger size's
-//! comes first. The order is `resizing`, then `lock`. Both are spin locks of `Cpus::relax`. Nothing
+//! comes first. `leaving` is held by a caller that moves a page away from memory and gives that up:
+//! of two at once each could get what the other one leaves, for ever. The order is `leaving`, then
+//! `resizing`, then `lock`. All are spin locks of `Cpus::relax`. Nothing
 //! here is called in a reader's section.
 //!
 //! **Not here**: areas (`space`), faults (`fault`), which node is near.
@@ -88,7 +90,7 @@ pub use shelf::PoolAudit;
 use crate::folio::NODES_MAX;
 use crate::memmap::{Form, Memmap};
 use crate::stock::{Event, Stock};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Long, Ordering, SpinGuard};
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -158,6 +160,8 @@ pub(crate) struct PoolState {
     folding: AtomicU64,
     size_2m: Pool,
     size_1g: Pool,
+    /// Held by a caller that has a page in use leave its memory, until that memory is given up.
+    leaving: Long,
 }
 
 /// The pools of a manager; see the module's text.
@@ -192,6 +196,10 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             Order::SIZE_1G => Ok(&self.state.size_1g),
             other => Err(PoolError::Order(other)),
         }
+    }
+    /// Has pages in use leave their memory one at a time.
+    pub(crate) fn leave(&self) -> SpinGuard<'a> {
+        self.state.leaving.lock(self.stock.machine)
     }
     /// Takes the lock of a pool.
     fn open(&self, pool: &'a Pool) -> Open<'a, 'm, M, P> {

@@ -12,7 +12,7 @@
 //! first one has mapped its page or put it back. Where there is no page without a reservation, or
 //! all were lost, a fault is told so: whether to look again is its own affair (fault::E7).
 
-use super::shelf::Standing;
+use super::shelf::{Open, Standing};
 use super::{Folding, PoolError, Pools};
 use crate::folio::NODES_MAX;
 use crate::memmap::{Batch, Huge};
@@ -127,6 +127,19 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
 
     /// Takes a page to be mapped.
     pub(crate) fn take(&self, order: Order, source: Ground) -> Taken {
+        self.take_within(order, source, |open| open.overcommit())
+    }
+    /// Takes a page that comes in the place of another one: where none is free one is made,
+    /// however many may be.
+    pub(crate) fn take_to_replace(&self, order: Order) -> Taken {
+        self.take_within(order, Ground::Unreserved, |_| u64::MAX)
+    }
+    fn take_within(
+        &self,
+        order: Order,
+        source: Ground,
+        most: impl Fn(&Open<'a, 'm, M, P>) -> u64,
+    ) -> Taken {
         self.collect();
         let Ok(pool) = self.pool(order) else { return Taken::Nothing };
         {
@@ -142,7 +155,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 Ground::Unreserved if open.unreserved() > 0 => {
                     return open.pop_any(order).map_or(Taken::Nothing, Taken::Page);
                 }
-                Ground::Unreserved if open.surplus() >= open.overcommit() => {
+                Ground::Unreserved if open.surplus() >= most(&open) => {
                     return Taken::Nothing;
                 }
                 Ground::Unreserved => {}
@@ -154,7 +167,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             if open.unreserved() > 0 {
                 return Taken::Wait; // the one that had the lock brought some: begin anew
             }
-            open.surplus() < open.overcommit()
+            open.surplus() < most(&open)
         };
         let page = if room { self.claim_page(pool, order, None).ok() } else { None };
         let Some(huge) = page else { return Taken::Nothing };

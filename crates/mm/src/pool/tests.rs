@@ -77,7 +77,7 @@ fn a_page_that_came_back_is_taken() {
 /// As a fault does that maps the page.
 fn hand_out(pools: &Pools<'_, '_, Sim, X86_64<4>>, huge: Huge) -> Frame {
     let frames = huge.frames();
-    assert!(pools.stock.enlist_huge(frames, Origin::from_words([0; 2])));
+    assert!(pools.stock.enlist_huge(frames, frames.pages().get(), Origin::from_words([0; 2])));
     frames.start()
 }
 

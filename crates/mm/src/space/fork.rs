@@ -362,7 +362,7 @@ impl<'s, 'm, M: Machine, P: Paging> Sharing<'s, '_, 'm, M, P> {
         let frames = copy.ok_or(RangeError::NoMemory)?;
         let origin = self.fork.child.member.origin(va, self.offset(va));
         // Whether it is sound is asked when the child gets it.
-        let _ = self.fork.stock.enlist_huge(frames, origin);
+        let _ = self.fork.stock.enlist_huge(frames, frames.pages().get(), origin);
         Ok(OwnCopy { head: frames.start(), pages: frames.pages(), of: (of, va), kept: None })
     }
     /// How far what is at `va` was moved.

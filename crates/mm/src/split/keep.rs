@@ -23,6 +23,13 @@ pub(super) fn hold_broken<'s, 'm, M: Machine, P: Paging>(
 ) -> Result<Held<'s, 'm, M, P>, SplitError> {
     stock.hold_broken(frame).map_err(|why| not_held(frame, why))
 }
+/// Holds the huge page of a pool that has `frame`.
+pub(super) fn hold_huge<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    frame: Frame,
+) -> Result<Held<'s, 'm, M, P>, SplitError> {
+    stock.hold_huge(frame).map_err(|why| not_held(frame, why))
+}
 fn not_held(frame: Frame, why: NotHeld) -> SplitError {
     match why {
         NotHeld::Nothing => SplitError::NotAFolio(frame),

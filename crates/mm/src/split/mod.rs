@@ -52,11 +52,12 @@
 //! writer's lock of a space. In a list several folios are held, and none of them is waited for: a
 //! folio that another CPU holds is refused.
 //!
-//! **Not here**: folios of files, swap, huge pages of pools.
+//! **Not here**: folios of files, swap, splitting the huge pages of pools.
 
 mod batch;
 mod broken;
 mod error;
+mod huge;
 mod keep;
 mod mapped;
 mod migration;

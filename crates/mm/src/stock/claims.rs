@@ -343,14 +343,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.uncount_size(order, SizeEvent::NrAnon);
     }
 
-    /// Hands a huge page to a user, with references for a leaf to it, made at `origin`, and says
-    /// whether its memory is sound. The caller maps it next, or drops the references. The CPU that
-    /// marks it either does so before, and this one sees the mark, or it sees the references.
+    /// Hands a huge page to a user, with references for so many entries, in base pages, made at
+    /// `origin`, and says whether its memory is sound. The caller maps it next, or drops the
+    /// references. The CPU that marks it either does so before, and this one sees the mark, or it
+    /// sees the references.
     #[must_use = "what is broken is not mapped"]
-    pub(crate) fn enlist_huge(&self, frames: FrameRange, origin: Origin) -> bool {
+    pub(crate) fn enlist_huge(&self, frames: FrameRange, entries: u64, origin: Origin) -> bool {
         let head = frames.start();
         self.set_origin(head, origin);
-        self.set_references(head, frames.pages().get());
+        self.set_references(head, References::of_entries(entries).word());
         self.machine.owned(frames, Owner::User);
         loop {
             let identity = self.identity(head);

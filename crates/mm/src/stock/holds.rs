@@ -25,7 +25,8 @@
 //!   what `poison` answered stays true.
 //!
 //! **States** of an anonymous folio, by word 1 (pins, entries) and the flags of word 0. A page of
-//! kernel memory has the same ones, except those in which it is held.
+//! kernel memory has the same ones, except those in which it is held. A huge page of a pool that is
+//! in use is held and frozen likewise, but no walker pins it: its pins are holders' and anchors'.
 //!
 //! | state | pins | entries | Locked | Poisoned | changed by | what comes next |
 //! |---|---|---|---|---|---|---|
@@ -121,6 +122,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn hold_broken(&self, frame: Frame) -> Result<Held<'_, 'm, M, P>, NotHeld> {
         self.hold_if(self.reference_to_hold(frame)?, |_| true)
     }
+    /// Holds the huge page of a pool that has `frame` and is in use, which a walker cannot pin, to
+    /// take its entries away and put them back elsewhere. It waits for nobody either.
+    pub(crate) fn hold_huge(&self, frame: Frame) -> Result<Held<'_, 'm, M, P>, NotHeld> {
+        self.hold_pinned(self.pin_huge(frame).ok_or(NotHeld::Busy)?)
+    }
     fn reference_to_hold(&self, frame: Frame) -> Result<Reference<'_, 'm, M, P>, NotHeld> {
         let found = self.reference_now(frame).ok_or(NotHeld::Busy)?;
         found.map_err(|identity| match identity.kind() {
@@ -147,7 +153,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 return Err(NotHeld::Broken);
             }
             match old.kind() {
-                Kind::Anon if !old.has(Flag::Locked) => {}
+                Kind::Anon | Kind::Huge if !old.has(Flag::Locked) => {}
                 Kind::Kernel => return Err(NotHeld::Nothing),
                 _ => return Err(NotHeld::Busy),
             }
@@ -219,10 +225,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Marks the memory of a frozen folio as broken. It has its entries again, which the caller
     /// takes away, and is held until then.
     pub(crate) fn mark_frozen(&self, frozen: Frozen) -> Held<'_, 'm, M, P> {
-        let Frozen { head, order, entries } = frozen;
-        self.flag(head, Flag::Poisoned); // before anybody can get a reference (B4)
-        self.set_references(head, References::of_entries(entries).with(References::PIN).word());
-        self.resume((head, order))
+        self.flag(frozen.head, Flag::Poisoned); // before anybody can get a reference (B4)
+        self.thaw(frozen)
     }
 
     /// Ends a frozen folio whose frames become pieces. Its descriptors stay for now.
@@ -261,6 +265,19 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.machine.owned(frames, Owner::Claimed);
         // SAFETY: a piece of a frozen folio that nothing maps, as the caller says.
         unsafe { Claim::from_raw(first, order) }
+    }
+    /// Takes back a frozen huge page that is elsewhere by now; it is the caller's alone. From here
+    /// on it may be marked as broken.
+    pub(crate) fn delist_frozen_huge(&self, frozen: Frozen) {
+        self.unflag(frozen.head, Flag::Locked);
+        self.machine.owned(FrameRange::block(frozen.head, frozen.order), Owner::Claimed);
+    }
+    /// Thaws a frozen folio that does not go elsewhere: it has its entries again, which the caller
+    /// puts back, and is held until then.
+    pub(crate) fn thaw(&self, frozen: Frozen) -> Held<'_, 'm, M, P> {
+        let Frozen { head, order, entries } = frozen;
+        self.set_references(head, References::of_entries(entries).with(References::PIN).word());
+        self.resume((head, order))
     }
     /// Takes back the memory of a frozen folio that is elsewhere by now.
     pub(crate) fn delist_frozen(&self, frozen: Frozen) -> Claim {

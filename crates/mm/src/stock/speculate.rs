@@ -152,6 +152,22 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         (is_same && is_head && whole.order() == now.order()).then_some(got)
     }
 
+    /// Pins the huge page that holds `frame`, if one does and somebody keeps it, for a holder
+    /// (stock::holds). It waits for nobody.
+    pub(super) fn pin_huge(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
+        self.steady_now(frame, |identity| {
+            let head = identity.head(frame);
+            let is_it = || {
+                let whole = self.seen(head);
+                whole.kind() == Kind::Huge && whole.order() == identity.order()
+            };
+            // It is kept, so it stays what it is found to be (P2).
+            is_it().then(|| self.pin(head, References::PINS_MAX)).flatten().filter(|_| is_it())
+        })
+        .flatten()
+        .flatten()
+    }
+
     /// Takes a reference to a page of kernel memory, if the frame is one and somebody keeps it. It
     /// waits for nobody: such a page's descriptor is not moved.
     pub(crate) fn hold_kernel(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
@@ -263,12 +279,17 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         match old.kind() {
             // The mark could be lost in the old frame (frame::descriptor::D3).
             Kind::Huge if old.has(Flag::Folding) => Marked::Later,
+            // Its holder brings it elsewhere, or leaves it (holds::B3).
+            Kind::Huge if old.has(Flag::Locked) => Marked::Later,
             // The larger page was cut: the frame is in another part of it.
             Kind::Huge if old.order() != identity.order() => Marked::Later,
-            Kind::Huge => match self.replace_identity(head, old, old.with(Flag::Poisoned)) {
-                true => Marked::Yes,
-                false => Marked::Later,
-            },
+            Kind::Huge => {
+                let marked = old.with_broken(frame.get() - head.get());
+                match self.replace_identity(head, old, marked) {
+                    true => Marked::Yes,
+                    false => Marked::Later,
+                }
+            }
             // It is frozen, and something else soon.
             Kind::Anon if old.has(Flag::Locked) => Marked::Later,
             // The folio that the frame looked like a part of became pieces: the frame is one of

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use foliant::manager::Damage;
 use foliant_linux::{Errno, Limits};
 use foliant_units::Bytes as Size;
-use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV};
+use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, EOPNOTSUPP};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE, MFD_CLOEXEC, O_RDWR,
     PROT_WRITE, RLIMIT_MEMLOCK, S_IFREG, UFFD_USER_MODE_ONLY,
@@ -107,7 +107,12 @@ pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Ans
 }
 /// Retires memory that is said to break.
 fn retire(thread: &Arc<Thread>, at: u64, bytes: u64, damage: Damage) -> Answer {
-    let (may, mut lost) = (thread.credentials().is_root(), None);
+    let may = match damage {
+        _ if !thread.credentials().is_root() => Err(Errno::PERM),
+        Damage::Foreseen if !texts::leaves() => Err(Errno(EOPNOTSUPP)),
+        _ => Ok(()),
+    };
+    let mut lost = None;
     let answer = thread.process.with_memory_alone(|memory| {
         let (answer, signal) = memory.retire(at, bytes, damage, may);
         lost = signal;

@@ -26,10 +26,16 @@ static SHMEM: Once<Mutex<ShmemEnabled>> = Once::new();
 /// Whether programs may say that memory breaks. Not at first, as on a kernel that is built without
 /// it: programs that try all advice there is lose memory that they use.
 static RECOVERS: AtomicBool = AtomicBool::new(false);
+/// Whether what is about to break is moved away from, where that may be said.
+static LEAVES: AtomicBool = AtomicBool::new(true);
 
 /// Whether what a program says is broken is taken away from those that have it.
 pub(in crate::linux) fn recovers() -> bool {
     RECOVERS.load(Ordering::Relaxed)
+}
+/// Whether what is about to break is moved away from.
+pub(in crate::linux) fn leaves() -> bool {
+    LEAVES.load(Ordering::Relaxed)
 }
 
 fn shmem() -> &'static Mutex<ShmemEnabled> {
@@ -46,8 +52,8 @@ enum Switch {
     Khugepaged(String),
     /// From `/proc/sys` on.
     Vm(String),
-    /// Whether programs may say that memory breaks.
-    Recovery,
+    /// Whether something is done at all.
+    Flag(&'static AtomicBool),
     /// What is written is split.
     Split,
 }
@@ -65,7 +71,8 @@ pub(super) fn make_all() -> Result<(), Refused> {
     for name in vm::names() {
         put(&format!("proc/sys/{name}"), BOTH, Switch::Vm(name))?;
     }
-    put("proc/sys/vm/memory_failure_recovery", BOTH, Switch::Recovery)?;
+    put("proc/sys/vm/memory_failure_recovery", BOTH, Switch::Flag(&RECOVERS))?;
+    put("proc/sys/vm/enable_soft_offline", BOTH, Switch::Flag(&LEAVES))?;
     put("sys/kernel/debug/split_huge_pages", WRITTEN, Switch::Split)?;
     let tested = Body::Leaf(Content::Channel(Arc::new(Anchored)));
     make(b"sys/kernel/debug/gup_test", S_IFREG | OWN, tested)?;
@@ -84,7 +91,7 @@ impl Switch {
             Switch::Shmem(path) => shmem().lock().read(path),
             Switch::Khugepaged(path) => khugepaged::read(path),
             Switch::Vm(path) => vm::read(manager(), path),
-            Switch::Recovery => Ok(format!("{}\n", u8::from(recovers()))),
+            Switch::Flag(is_on) => Ok(format!("{}\n", u8::from(is_on.load(Ordering::Relaxed)))),
             Switch::Split => Err(Errno(EACCES)),
         };
         text.map(String::into_bytes)
@@ -102,9 +109,9 @@ impl Text for Switch {
             Switch::Shmem(path) => shmem().lock().write(manager(), path, text),
             Switch::Khugepaged(path) => khugepaged::write(path, text),
             Switch::Vm(path) => vm::write(manager(), path, text),
-            Switch::Recovery => match text.trim() {
+            Switch::Flag(is_on) => match text.trim() {
                 word @ ("0" | "1") => {
-                    RECOVERS.store(word == "1", Ordering::Relaxed);
+                    is_on.store(word == "1", Ordering::Relaxed);
                     Ok(())
                 }
                 _ => Err(Errno(EINVAL)),
