@@ -209,6 +209,47 @@ static void refused(void)
 	say("closed", look());
 }
 
+/* What is measured: 64 pages of memory and of a huge page, by so many a call; and a hole in memory. */
+struct measured {
+	uint64_t get, put, at, bytes;
+	uint32_t pages, flags, test, which[8];
+};
+
+static void measure(const char *what, unsigned way, char *at, unsigned long bytes, uint32_t pages, uint32_t flags)
+{
+	struct measured asked = { .get = -1, .put = -1, .at = (uint64_t)at, .bytes = bytes, .pages = pages, .flags = flags };
+	int done = ioctl(device, _IOWR('g', way, struct measured), &asked);
+
+	printf("%s, way %u, %u a call, flags %u: ", what, way, pages, flags);
+	if (done)
+		printf("%s\n", strerror(errno));
+	else
+		printf("%lu pages, %s\n", (unsigned long)asked.bytes / PAGE, asked.get < 10000000 && asked.put < 10000000 ? "timed" : "not timed");
+}
+
+static void measured(void)
+{
+	const int own = MAP_PRIVATE | MAP_ANONYMOUS, both = PROT_READ | PROT_WRITE;
+	char *at = mmap(NULL, 64 * PAGE, both, own, -1, 0), *huge = mmap(NULL, HUGE, both, own | MAP_HUGETLB, -1, 0);
+
+	for (unsigned way = 1; way <= 6; way++)
+		measure("pages", way, at, 64 * PAGE, 16, way % 2);
+	measure("pages", 4, at, 64 * PAGE, 1, TO_WRITE);
+	measure("a huge page", 5, huge, HUGE, 512, TO_WRITE);
+	measure("a huge page", 3, huge + 9 * PAGE, 64 * PAGE, 1, TO_READ);
+	munmap(at + 40 * PAGE, PAGE);
+	measure("up to a hole", 1, at, 64 * PAGE, 16, TO_WRITE);
+	measure("a hole", 1, at + 40 * PAGE, 4 * PAGE, 1, TO_WRITE);
+	measure("no pages a call", 1, at, 8 * PAGE, 0, TO_WRITE);
+	measure("no way", 9, at, 8 * PAGE, 1, TO_WRITE);
+	measure("no way", 10, at, 8 * PAGE, 1, TO_WRITE);
+	mprotect(at, PAGE, PROT_READ);
+	measure("not to be written", 2, at, PAGE, 1, TO_WRITE);
+	measure("to be read", 2, at, PAGE, 1, TO_READ);
+	memset(at + PAGE, 5, PAGE);
+	printf("written behind it: %d\n", at[PAGE]);
+}
+
 int main(void)
 {
 	FILE *pool = fopen("/proc/sys/vm/nr_hugepages", "w");
@@ -222,5 +263,6 @@ int main(void)
 	zeros();
 	kinds(TO_READ);
 	kinds(TO_WRITE | FAST);
+	measured();
 	return 0;
 }
