@@ -7,15 +7,16 @@ use crate::common::*;
 use crate::fill_huge::{HUGE, SIZE, at, huge, map, places};
 use crate::private_huge::{filled, shown, sim_by};
 use foliant::fault::{Orders, Refusal};
+use foliant::folio::FrameState;
 use foliant::manager::{CollapseLimits, Damage, NoPage, NotRetired, Retired, Setup};
 use foliant::object::ObjectRequest;
-use foliant::pool::Budget;
+use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, MapRequest, Move, ObjectId, Place, RangeError, SpaceId};
 use foliant::split::SplitInto;
 use foliant::table::{Entry, Paging, X86_64};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
-use foliant_sim::{Format, Sim};
+use foliant_sim::{Config, Format, Sim};
 use foliant_units::{Bytes, Frame, Order, Pages, Va};
 
 const SHARED: Flags = Flags::READ_WRITE.with(Flags::SHARED);
@@ -418,6 +419,72 @@ fn pooled<P: Paging>(format: Format, replace: Option<Replace>) {
 #[test]
 fn a_huge_page_is_lost_whole_and_its_pool_is_smaller() {
     on_every_format!(pooled);
+}
+
+/// All frames of a block that are not free.
+fn used<P: Paging>(mm: &AnyMm<'_, P>, frame: Frame, order: Order) -> Vec<Frame> {
+    let head = order.head(frame);
+    let frames = (0..order.pages().get()).map(|nth| head.add(Pages::new(nth)));
+    frames.filter(|frame| mm.folios().state(*frame) != FrameState::Free).collect()
+}
+
+fn apart<P: Paging>(format: Format, replace: Option<Replace>) {
+    for folding in [Folding::Off, Folding::On] {
+        let sim = sim_by(format, replace);
+        let (mm, id) = filled::<P>(&sim, 0);
+        mm.set_folding(folding);
+        mm.resize_pool(SIZE, 8, Budget::ALL).unwrap();
+        map(&mm, id, 0, 4, HUGE);
+        (0..4).for_each(|nth| _ = store(&sim, &mm, id, at(nth), 7 + nth));
+        let bad =
+            [0, 1, 2, 3].map(|nth| frame(&mm, id, Va::new(at(nth))).add(Pages::new(100 * nth)));
+        // Its descriptors may lie in what is free then.
+        let left = |frame| {
+            let used = used(&mm, frame, SIZE);
+            assert!(used.contains(&frame));
+            used.len()
+        };
+        lose(&mm, bad[0]);
+        assert!(left(bad[0]) <= 9, "{folding:?}: {}", left(bad[0]));
+        assert_eq!(mm.retire(bad[0], ALL), Ok(Retired::Lost), "once");
+        assert_eq!(mm.total(Event::Retired), 1);
+        // Of one of which more is broken all is lost, and so is what was marked and not retired.
+        mm.poison(bad[1].add(Pages::new(1)));
+        lose(&mm, bad[1]);
+        assert_eq!((left(bad[1]), mm.pool(SIZE).unwrap().broken), (512, 2));
+        mm.poison(bad[2]);
+        mm.unmap(id, places(2, 1)).unwrap();
+        assert_eq!(left(bad[2]), 512);
+        lose(&mm, bad[3]);
+        assert!(left(bad[2]) <= 9 && left(bad[3]) <= 9, "the next that is retired");
+        shown(&mm, (4, 4, 0, 0));
+        mm.audit(&[id]).unwrap();
+        let held: Vec<Frame> = core::iter::from_fn(|| mm.lend(Order::BASE).ok()).collect();
+        assert!(bad.iter().all(|bad| !held.contains(bad)), "nobody gets it");
+        held.into_iter().for_each(|block| mm.take_back(block, Order::BASE).unwrap());
+    }
+}
+
+#[test]
+fn of_a_huge_page_one_frame_stays_lost() {
+    on_every_format!(apart);
+}
+
+#[test]
+fn of_a_gigabyte_one_frame_stays_lost() {
+    let sim = Sim::new(Config::seeded(2, Bytes::new(3 << 30), 7)).unwrap();
+    let (mm, id) = filled::<X86_64<4>>(&sim, 0);
+    mm.resize_pool(Order::SIZE_1G, 1, Budget::ALL).unwrap();
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_1G);
+    let place = Place::NoReplace(Va::new(GB));
+    mm.map(id, &MapRequest { place, bytes: Bytes::new(GB), flags, tag: 0 }).unwrap();
+    assert_eq!(mm.fault(id, Va::new(GB), Access::Write), Outcome::Mapped(Order::SIZE_1G));
+    let bad = frame(&mm, id, Va::new(GB)).add(Pages::new(123_456));
+    lose(&mm, bad);
+    assert_eq!(both(&mm, id, Va::new(GB + 5 * PAGE)), [broken(Va::new(GB + 5 * PAGE)); 2]);
+    let used = used(&mm, bad, Order::SIZE_1G);
+    assert!(used.contains(&bad) && used.len() <= 9, "{}", used.len());
+    mm.audit(&[id]).unwrap();
 }
 
 #[test]

@@ -35,7 +35,7 @@ use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
-use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pages, VaRange};
 
 /// What a huge page becomes, piece by piece. It calls nothing of the manager: the fill counts as at
 /// work meanwhile, and a fault that is refused memory waits for it (fault::E7).
@@ -66,6 +66,8 @@ pub(super) enum Filled {
     Contents,
     /// The same as in its original.
     Copy,
+    /// There is no page any more: it broke, and its pool gets it from somebody else.
+    Lost,
 }
 
 /// A page that was taken from the pool for a fault.
@@ -128,6 +130,16 @@ impl Offer {
             self.filled = Filled::Contents;
         }
         done
+    }
+    /// Takes the page back, which broke before it was mapped.
+    fn take_back<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>, frames: FrameRange) {
+        if !stock.delist_huge(frames, frames.pages().get()) {
+            (self.page, self.filled) = (None, Filled::Lost);
+        }
+    }
+    /// Whether it has none, as that broke and somebody else gives it back.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.filled == Filled::Lost
     }
     /// Keeps the original no longer. No entry was made with the references that kept it.
     pub(crate) fn forget_original<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>) {
@@ -207,6 +219,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         match self.offers.page.take() {
             Some(offer)
                 if (offer.order, offer.source) == (order, source)
+                    && !offer.is_lost()
                     && (offer.original.is_none() || offer.original == original)
                     && !self.broke(&offer) =>
             {
@@ -272,7 +285,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     // another one is asked for.
                     let (pages, origin) = (order.pages().get(), self.huge_origin(area, order));
                     if !self.stock.enlist_huge(frames, pages, origin) {
-                        self.stock.delist_huge(frames);
+                        offer.take_back(self.stock, frames);
                         self.offers.page.set(Some(offer));
                         return Step::Again;
                     }
@@ -348,7 +361,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             let is_sound = self.stock.enlist_huge(frames, pages, origin);
             match is_sound {
                 true => taken.page = None,
-                false => self.stock.delist_huge(frames),
+                false => taken.take_back(self.stock, frames),
             }
             offer.set(Some(taken));
             if !is_sound {

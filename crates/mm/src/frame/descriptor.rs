@@ -265,9 +265,13 @@ impl Identity {
         };
         Identity(marked.0 as u32 as u64 | (broken as u64) << 32)
     }
+    /// Which frame of a huge page that is marked as broken it is, if it is one alone.
+    pub(crate) fn broken(self) -> Option<u64> {
+        (self.0 >> 32).checked_sub(1).filter(|nth| *nth + 1 < u32::MAX as u64)
+    }
     /// Whether the nth frame of a huge page that is marked as broken may be what broke.
-    pub(crate) const fn is_broken_at(self, nth: u64) -> bool {
-        matches!((self.0 >> 32) as u32, u32::MAX) || (self.0 >> 32) == nth + 1
+    pub(crate) fn is_broken_at(self, nth: u64) -> bool {
+        self.broken().is_none_or(|broken| broken == nth)
     }
     /// With `flag` clear.
     pub const fn without(self, flag: Flag) -> Identity {

@@ -549,7 +549,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     fn count_pool(&self, order: Order, idle: u64, used: u64) -> Result<(), AuditError> {
         let pool = self.pools().audit(order).map_err(AuditError::Listed)?;
         let stated = pool.stated;
-        let free = idle.checked_sub(stated.broken);
+        let free = (idle + pool.taken_apart).checked_sub(stated.broken);
         let nobody =
             pool.held == 0 && stated.resv_hugepages <= stated.free_hugepages + stated.broken;
         let agrees = free == Some(stated.free_hugepages)

@@ -107,9 +107,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     /// Takes a frame out of use for good, with as little harm as can be: of what is lost no more
-    /// than this page, whatever folio it is in, but of a pool the whole huge page. All that map it
-    /// lose it, wherever it is mapped; when this returns no CPU has a translation to it. It waits
-    /// for all that is being done with it, and a little for pins; what is not retired is as it was.
+    /// than this page, whatever folio it is in. A huge page of a pool is lost as a whole to those
+    /// that map it, and what is sound of it is free as soon as nobody has it. All that map it lose
+    /// it, wherever it is mapped; when this returns no CPU has a translation to it. It waits for
+    /// all that is being done with it, and a little for pins; what is not retired is as it was.
     pub fn retire(&self, frame: Frame, damage: Damage) -> Result<Retired, NotRetired> {
         let (mut tries, mut outside) = (TRIES, Outside::at_the_face());
         let mut moved = None; // a huge page is moved first, and what it had is given up then
@@ -214,7 +215,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Ok(target)
             }
             Err((why, to)) => {
-                self.pools().put_back(to, Ground::Unreserved);
+                if let Some(to) = to {
+                    self.pools().put_back(to, Ground::Unreserved);
+                }
                 Err(RelocateError::Stays(why))
             }
         }
@@ -225,12 +228,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         if self.poison(frame) == Poisoned::NotInUse {
             return Try::Again;
         }
-        let marked = self.stock.look(frame);
-        if !matches!(marked.kind(), Kind::Huge | Kind::HugeTail) {
+        // Kept, it is a huge page until nobody maps it. What nobody keeps nobody maps, for the one
+        // that makes an entry sees the mark (space::broken::Y1).
+        if let Some(kept) = self.stock.pin_huge(frame) {
+            let order = self.stock.identity(kept.head()).order();
+            space::withdraw(&self.stock, (kept.head(), order), outside);
+        } else if !matches!(self.stock.look(frame).kind(), Kind::Huge | Kind::HugeTail) {
             return Try::Again;
         }
-        space::withdraw(&self.stock, (marked.head(frame), marked.order()), outside);
         self.collect(); // its pool loses it
+        self.pools().salvage();
         if was_marked { Try::Before } else { Try::Done(Retired::Lost) }
     }
 }

@@ -250,6 +250,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         offer.forget_original(&self.stock);
         match offer.page {
             Some(huge) => self.pools().put_back(huge, offer.source),
+            None if offer.is_lost() => self.pools().lack(offer.order, offer.source),
             None => self.pools().commit(offer.order, offer.source),
         }
     }

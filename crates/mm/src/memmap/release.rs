@@ -145,6 +145,29 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         }
     }
 
+    /// Takes a page apart whose memory is broken, and is free but for that. Gives its block, and
+    /// which frame of it is broken; nothing where more than one is. Needs no memory.
+    pub(crate) fn take_apart(&self, huge: Huge) -> Option<(Claim, u64)> {
+        let head = huge.head();
+        if self.has_leaf(&huge) {
+            let nth = self.unmark_if(&huge, |identity| identity.broken())?;
+            return Some((huge.block(), nth));
+        }
+        self.hide(&huge);
+        self.wait_for_readers();
+        // Reports may have come until the stretch was hidden, and none does from here on.
+        let Some(nth) = self.stock.seen(head).broken() else {
+            self.let_go(&huge, Stretch::Ready);
+            return None;
+        };
+        let mut gather = self.gather();
+        self.rewrite(self.range(&huge), &mut gather, || 0);
+        self.flush(&mut gather, Event::FlushRelease);
+        self.let_go(&huge, Stretch::Absent);
+        self.stock.count_by(Event::StretchReleased, huge.blocks().count() as u64);
+        Some((huge.block(), nth))
+    }
+
     /// Gives the block of one dense page back to the allocator; it keeps its descriptors.
     pub fn free(&self, huge: Huge) -> Result<(), Declined> {
         let why = match self.admit(&huge) {
@@ -159,20 +182,22 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         Err(Declined { huge, why })
     }
 
-    /// Makes the descriptors of a dense page plain, unless its memory was reported broken. The head
-    /// comes first, and from then on no report finds it.
+    /// Makes the descriptors of a dense page plain, unless its memory was reported broken.
     fn unmark(&self, huge: &Huge) -> bool {
+        self.unmark_if(huge, |identity| (!identity.has(Flag::Poisoned)).then_some(())).is_some()
+    }
+    /// Makes them plain if `may` says something of the head, and says that. The head comes first,
+    /// and from then on no report finds it.
+    fn unmark_if<R>(&self, huge: &Huge, may: impl Fn(Identity) -> Option<R>) -> Option<R> {
         let (head, count) = (huge.head(), huge.order().pages().get() - 1);
-        loop {
+        let said = loop {
             let identity = self.stock.identity(head);
-            if identity.has(Flag::Poisoned) {
-                return false;
-            }
+            let said = may(identity)?;
             if self.stock.replace_identity(head, identity, Identity::PLAIN) {
-                break;
+                break said;
             }
-        }
+        };
         self.stock.set_identities(head.add(Pages::new(1)), count, Identity::PLAIN);
-        true
+        Some(said)
     }
 }

@@ -38,7 +38,8 @@
 //! **Words.** *Free*: on a list. *In use*: mapped, or taken to be mapped. *Reserved*: meant for an
 //! area, not yet taken. *Surplus*: beyond the size that was asked for; given up when it comes back
 //! to a node that has any and is not reserved, and whenever reservations go. *Broken*: reported as
-//! bad memory, in no pool any more and never used again.
+//! bad memory, and in no pool any more. Where one frame of it broke alone, it is taken apart when
+//! memory is retired next, and all but this frame is free.
 //!
 //! **Invariants**
 //! - L1. Per node and pool: total = free + in use, surplus <= total. Each count is exact whenever
@@ -75,6 +76,7 @@ mod demote;
 mod give;
 mod reserve;
 mod resize;
+mod salvage;
 mod shelf;
 #[cfg(all(test, not(loom)))]
 mod tests;

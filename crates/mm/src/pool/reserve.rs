@@ -205,6 +205,12 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             self.unreserve(order, 0); // gives it up
         }
     }
+    /// States that a page that was taken broke, and comes back by itself.
+    pub(crate) fn lack(&self, order: Order, source: Ground) {
+        if source == Ground::Reserved {
+            self.open(self.pool(order).expect("a huge page has a pool")).unhold();
+        }
+    }
     /// States that a page that was taken is mapped.
     pub(crate) fn commit(&self, order: Order, source: Ground) {
         if source == Ground::Reserved {

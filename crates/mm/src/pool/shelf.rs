@@ -42,10 +42,12 @@ pub(super) struct Pool {
     /// How many times a size was asked for: the last request goes on.
     pub(super) requests: AtomicU64,
     shelves: [Shelf; NODES_MAX],
-    reserved: AtomicU64,   // [l]
-    held: AtomicU64,       // [l] taken for some reservation, neither mapped nor put back yet
-    overcommit: AtomicU64, // [l]
-    broken: AtomicU64,     // [l]
+    reserved: AtomicU64,    // [l]
+    held: AtomicU64,        // [l] taken for some reservation, neither mapped nor put back yet
+    overcommit: AtomicU64,  // [l]
+    broken: AtomicU64,      // [l]
+    taken_apart: AtomicU64, // [l] of the broken ones
+    lost: AtomicU64,        // [l] frame + 1 of the first broken page that may be taken apart, or 0
     /// Counts the pages asked for, so that the nodes take turns.
     turn: AtomicU64,
 }
@@ -341,11 +343,23 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn unhold(&self) {
         take(&self.pool.held, 1);
     }
-    /// Loses a page that is counted no more.
+    /// Loses a page that is counted no more. It waits to be taken apart.
     pub(super) fn lose(&self, huge: Huge) {
         debug_assert!(self.is_broken(huge.head()));
         self.stock.machine.owned(huge.frames(), Owner::Reserved);
         add(&self.pool.broken, 1);
+        self.stock.set_link(huge.head(), Link::Next, get(&self.pool.lost));
+        self.pool.lost.store(huge.head().get() + 1, Ordering::Relaxed);
+    }
+    /// A lost page that waits to be taken apart.
+    pub(super) fn pop_lost(&self, order: Order) -> Option<Huge> {
+        let head = get(&self.pool.lost).checked_sub(1).map(Frame::new)?;
+        self.pool.lost.store(self.stock.link(head, Link::Next), Ordering::Relaxed);
+        Some(Huge::from_raw(self.stock.brand(), head, order))
+    }
+    /// Counts a lost page that was taken apart.
+    pub(super) fn count_apart(&self) {
+        add(&self.pool.taken_apart, 1);
     }
 }
 
@@ -359,6 +373,8 @@ pub struct PoolAudit {
     pub listed: u64,
     /// Pages taken for a reservation and neither mapped nor put back; none while nobody is at work.
     pub held: u64,
+    /// Of those that are broken, the ones of which one frame is lost alone.
+    pub taken_apart: u64,
 }
 
 #[cfg(feature = "verify")]
@@ -391,6 +407,7 @@ impl<'a, 'm, M: Machine, P: Paging> super::Pools<'a, 'm, M, P> {
             }
             listed += here;
         }
-        Ok(PoolAudit { stated, listed, held: get(&pool.held) })
+        let (held, taken_apart) = (get(&pool.held), get(&pool.taken_apart));
+        Ok(PoolAudit { stated, listed, held, taken_apart })
     }
 }

@@ -25,37 +25,38 @@ impl<M: Machine, P: Paging> Splitter<'_, '_, M, P> {
         refuses(self.stock, held.head()).map_or(Ok(held.order()), Err)
     }
     /// Moves the huge page that holds `frame` to the memory of `to`, and says where it is now, with
-    /// the page that it was; or why it stays, with the page that was meant for it.
+    /// the page that it was; or why it stays, with the page that was meant for it if that is
+    /// still to be put back.
     pub(crate) fn relocate_huge(
         &self,
         frame: Frame,
         to: Huge,
-    ) -> Result<(Frame, Huge), (SplitError, Huge)> {
+    ) -> Result<(Frame, Huge), (SplitError, Option<Huge>)> {
         let stock = self.stock;
         let held = match hold_huge(stock, frame) {
             Ok(held) if held.order() == to.order() => held,
-            Ok(held) => return Err((SplitError::Changed(held.head()), to)),
-            Err(why) => return Err((why, to)),
+            Ok(held) => return Err((SplitError::Changed(held.head()), Some(to))),
+            Err(why) => return Err((why, Some(to))),
         };
         if let Some(why) = refuses(stock, held.head()) {
-            return Err((why, to));
+            return Err((why, Some(to)));
         }
         let mut batch = FlushBatch::new(stock);
         let entries = batch.take(&held, Counting::Whole);
         batch.flush();
         let frozen = match stock.freeze(held, entries) {
             Ok(frozen) => frozen,
-            Err(held) => return Err((stay(stock, &held, entries), to)),
+            Err(held) => return Err((stay(stock, &held, entries), Some(to))),
         };
         let folio = Folio::of(stock, frozen.head(), frozen.order());
         stock.folios.forget(to.frames());
         zero::copy_huge(stock, folio.head().pa(), to.frames());
         stock.count_by(Event::CopiedBytes, folio.order.bytes().get());
         if !stock.enlist_huge(to.frames(), entries, folio.origin) {
-            stock.delist_huge(to.frames());
+            let is_ours = stock.delist_huge(to.frames(), entries);
             let _held = stock.thaw(frozen);
             put_back(stock, folio, entries);
-            return Err((SplitError::Changed(folio.head()), to));
+            return Err((SplitError::Changed(folio.head()), is_ours.then_some(to)));
         }
         let target = to.head();
         put(stock, folio, entries, Shape::Whole, |_, attrs| {

@@ -360,10 +360,25 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             }
         }
     }
-    /// Takes a huge page back from a user before it was mapped.
-    pub(crate) fn delist_huge(&self, frames: FrameRange) {
-        self.machine.owned(frames, Owner::Claimed);
-        self.set_references(frames.start(), References::NONE.word());
+    /// Takes a huge page back from a user before it was mapped, with the references that it was
+    /// handed out with. Says whether it is the caller's again: where somebody has pinned it
+    /// meanwhile, it goes back to its pool with that pin.
+    #[must_use = "it may not be the caller's"]
+    pub(crate) fn delist_huge(&self, frames: FrameRange, entries: u64) -> bool {
+        let (head, dropped) = (frames.start(), References::of_entries(entries));
+        let mut before = dropped;
+        let left = loop {
+            let left = before.without(dropped).expect("nobody else drops what maps nothing yet");
+            match self.replace_references(head, before.word(), left.word()) {
+                Ok(_) => break left,
+                Err(now) => before = References::from_word(now),
+            }
+        };
+        let is_ours = left == References::NONE;
+        if is_ours {
+            self.machine.owned(frames, Owner::Claimed);
+        }
+        is_ours
     }
 
     /// The head of the folio that holds `frame`, which a user's entry names.

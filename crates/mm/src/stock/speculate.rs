@@ -152,9 +152,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         (is_same && is_head && whole.order() == now.order()).then_some(got)
     }
 
-    /// Pins the huge page that holds `frame`, if one does and somebody keeps it, for a holder
-    /// (stock::holds). It waits for nobody.
-    pub(super) fn pin_huge(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
+    /// Pins the huge page that holds `frame`, if one does and somebody keeps it: for a holder, and
+    /// for a caller that takes its entries away. It waits for nobody.
+    pub(crate) fn pin_huge(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         self.steady_now(frame, |identity| {
             let head = identity.head(frame);
             let is_it = || {
