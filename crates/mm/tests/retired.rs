@@ -630,6 +630,33 @@ fn finding_cn_the_mark_of_another_piece_refuses_nothing() {
     }
 }
 
+/// Once a folio is split because a page of it is lost, nobody copies that page: its entries come
+/// back one space after the other, and a write in the first one had a copy before the last was
+/// there.
+#[test]
+fn finding_co_a_piece_that_is_lost_is_not_copied_from() {
+    for of_child in [false, true] {
+        for step in 1.. {
+            let beside = Beside::new(sim(2, 16));
+            let mm = beside.manager(only(4));
+            beside.sim.on(cpu(1), || mm.online());
+            let id = written(&beside.sim, &*mm, 16);
+            let child = mm.fork(id).unwrap();
+            let bad = frame(&mm, id, va(1));
+            let write = || {
+                let is_whole = mm.identity(bad).order() == order(4);
+                let done = mm.fault(if of_child { child } else { id }, va(1), Access::Write);
+                assert!(is_whole || done == broken(va(1)), "step {step}: {done:?}");
+            };
+            let lose = || assert_eq!(mm.retire(bad, ALL), Ok(Retired::Lost));
+            if beside.before_step(step, write, lose).is_none() {
+                assert!(step > 20);
+                break;
+            }
+        }
+    }
+}
+
 /// What nothing maps of a folio does not go back between the split and the end of the page.
 #[test]
 fn what_is_lost_is_given_to_nobody_first() {

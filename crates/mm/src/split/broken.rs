@@ -12,7 +12,7 @@
 //! **Invariants**
 //! - W1. When a withdrawal is done no CPU has a translation to the page, and none gets one: the
 //!   page is marked while it is frozen, so a fault that finds it in an object finds the mark. The
-//!   piece of a large folio is marked before anybody can hold it: nobody moves or copies it in
+//!   piece of a large folio is marked before an entry names it again: nobody moves or copies it in
 //!   between.
 //! - W2. Only what was reported is lost: the pages beside it in the folio are what they were. A
 //!   folio that was marked before goes whole, for the mark does not say which of its pages broke.

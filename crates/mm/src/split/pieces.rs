@@ -39,8 +39,8 @@ pub struct Pieces {
 }
 
 /// Divides a folio into pieces of the order `into`, for which its entries were tallied, and puts
-/// the entries back. The piece that has the frame which is `lost` is marked as broken before
-/// anybody else can hold it, or lost where nothing maps it.
+/// the entries back. The piece that has the frame which is `lost` is marked as broken before an
+/// entry names it again, or lost where nothing maps it.
 pub(super) fn divide<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     frozen: Frozen,
@@ -58,6 +58,7 @@ pub(super) fn divide<M: Machine, P: Paging>(
     let mut pieces = Pieces { order, folios: 0, unmapped: 0, zero: 0 };
     // The first piece comes last: it has the descriptor of the old head, whose count of 0 keeps
     // others away from the frames that still look like tails of it.
+    let is_lost = |piece| lost.is_some_and(|lost| into.head(lost) == piece);
     for (nth, piece) in folio.pieces(into).rev() {
         let counted = stock.tally(piece);
         if counted == 0 {
@@ -70,6 +71,9 @@ pub(super) fn divide<M: Machine, P: Paging>(
         } else {
             let from_head = Pages::new(piece.get() - head.get());
             stock.publish((piece, into), folio.origin.piece(from_head), counted).keep();
+            if is_lost(piece) {
+                stock.flag(piece, Flag::Poisoned); // an entry that is back may be copied from (broken::W1)
+            }
             pieces.folios += 1;
         }
     }
@@ -92,14 +96,9 @@ pub(super) fn divide<M: Machine, P: Paging>(
         }
     });
     for (nth, piece) in folio.pieces(into) {
-        let is_lost = lost.is_some_and(|lost| into.head(lost) == piece);
         match gone.has(nth) {
-            true if is_lost => stock.lose(stock.unlist(piece, into)),
+            true if is_lost(piece) => stock.lose(stock.unlist(piece, into)),
             true => stock.release(stock.unlist(piece, into)),
-            false if is_lost => {
-                stock.flag(piece, Flag::Poisoned);
-                drop(stock.resume((piece, into)));
-            }
             false => drop(stock.resume((piece, into))), // T8
         }
     }
