@@ -1,8 +1,9 @@
 //! Huge pages whose memory is broken: they leave the programs that have them.
 //!
-//! A huge page of a pool is lost as a whole, as it is mapped as a whole. Its places are poisoned,
-//! as a handler poisons them (`fault::fill`), and say beside what they said: whether a page there
-//! is a reserved one. An object keeps the page, marked, and nobody maps it.
+//! A huge page of a pool is lost as a whole, as it is mapped as a whole; what is sound of it goes
+//! back when nobody has it any more (`pool::salvage`). Its places are poisoned, as a handler
+//! poisons them (`fault::fill`), and say beside what they said: whether a page there is a reserved
+//! one. An object keeps the page, marked, and nobody maps it.
 //!
 //! **Invariants**
 //! - Y1. When it is over nobody maps the page, and no space maps it again. It is marked before, and
@@ -29,7 +30,7 @@ use crate::table::{Entry, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Va, VaRange};
 
-/// Takes a marked page away from all that map it.
+/// Takes a marked page away from all that map it. The caller keeps it meanwhile by a pin.
 pub(crate) fn withdraw<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     (head, order): (Frame, Order),
