@@ -421,6 +421,24 @@ fn a_huge_page_is_lost_whole_and_its_pool_is_smaller() {
     on_every_format!(pooled);
 }
 
+/// As many anchors as a page may have keep it in memory, and not in the tables.
+#[test]
+fn a_huge_page_is_lost_however_many_keep_it() {
+    let sim = sim(2, 16);
+    let (mm, id) = filled::<X86_64<4>>(&sim, 2);
+    map(&mm, id, 0, 1, HUGE);
+    store(&sim, &mm, id, at(0), 7);
+    let bad = frame(&mm, id, Va::new(at(0)));
+    let anchors: Vec<_> =
+        core::iter::from_fn(|| mm.anchor(id, places(0, 1), Access::Write).ok()).collect();
+    assert!(anchors.len() > 1000);
+    lose(&mm, bad);
+    assert_eq!(mapped(&mm, &[id], bad), 0);
+    assert_eq!(both(&mm, id, Va::new(at(0))), [broken(Va::new(at(0))); 2]);
+    drop(anchors);
+    shown(&mm, (1, 1, 0, 0));
+}
+
 /// All frames of a block that are not free.
 fn used<P: Paging>(mm: &AnyMm<'_, P>, frame: Frame, order: Order) -> Vec<Frame> {
     let head = order.head(frame);

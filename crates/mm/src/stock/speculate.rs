@@ -153,7 +153,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
 
     /// Pins the huge page that holds `frame`, if one does and somebody keeps it: for a holder, and
-    /// for a caller that takes its entries away. It waits for nobody.
+    /// for a caller that takes its entries away, however many anchors it has. It waits for nobody.
     pub(crate) fn pin_huge(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         self.steady_now(frame, |identity| {
             let head = identity.head(frame);
@@ -162,7 +162,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 whole.kind() == Kind::Huge && whole.order() == identity.order()
             };
             // It is kept, so it stays what it is found to be (P2).
-            is_it().then(|| self.pin(head, References::PINS_MAX)).flatten().filter(|_| is_it())
+            is_it().then(|| self.pin(head, References::PINS_OWN)).flatten().filter(|_| is_it())
         })
         .flatten()
         .flatten()
