@@ -241,6 +241,7 @@ static void measured(void)
 	measure("up to a hole", 1, at, 64 * PAGE, 16, TO_WRITE);
 	measure("a hole", 1, at + 40 * PAGE, 4 * PAGE, 1, TO_WRITE);
 	measure("no pages a call", 1, at, 8 * PAGE, 0, TO_WRITE);
+	measure("nor in a page", 1, at + 5, 8 * PAGE, 0, TO_WRITE);
 	measure("no way", 9, at, 8 * PAGE, 1, TO_WRITE);
 	measure("no way", 10, at, 8 * PAGE, 1, TO_WRITE);
 	mprotect(at, PAGE, PROT_READ);

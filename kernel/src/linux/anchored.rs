@@ -118,7 +118,7 @@ fn measure(asked: u64) -> Result<u64, Errno> {
     let (memory, mut anchors) = (of_caller()?, Anchors::new());
     let begun = clock::uptime();
     let mut next = start;
-    while next < end {
+    while next < end && a_call > 0 {
         let upto = next.saturating_add(a_call).min(end);
         let from = next - next % FRAME_BYTES;
         let (at, done) = anchor_all(&memory, (from, upto), access, &mut anchors);
