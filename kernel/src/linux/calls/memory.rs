@@ -109,7 +109,7 @@ pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Ans
 fn retire(thread: &Arc<Thread>, at: u64, bytes: u64, damage: Damage) -> Answer {
     let may = match damage {
         _ if !thread.credentials().is_root() => Err(Errno::PERM),
-        Damage::Foreseen if !texts::leaves() => Err(Errno(EOPNOTSUPP)),
+        Damage::Foreseen if !texts::moves_away() => Err(Errno(EOPNOTSUPP)),
         _ => Ok(()),
     };
     let mut lost = None;

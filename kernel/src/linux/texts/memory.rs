@@ -27,15 +27,15 @@ static SHMEM: Once<Mutex<ShmemEnabled>> = Once::new();
 /// it: programs that try all advice there is lose memory that they use.
 static RECOVERS: AtomicBool = AtomicBool::new(false);
 /// Whether what is about to break is moved away from, where that may be said.
-static LEAVES: AtomicBool = AtomicBool::new(true);
+static MOVES_AWAY: AtomicBool = AtomicBool::new(true);
 
 /// Whether what a program says is broken is taken away from those that have it.
 pub(in crate::linux) fn recovers() -> bool {
     RECOVERS.load(Ordering::Relaxed)
 }
 /// Whether what is about to break is moved away from.
-pub(in crate::linux) fn leaves() -> bool {
-    LEAVES.load(Ordering::Relaxed)
+pub(in crate::linux) fn moves_away() -> bool {
+    MOVES_AWAY.load(Ordering::Relaxed)
 }
 
 fn shmem() -> &'static Mutex<ShmemEnabled> {
@@ -72,7 +72,7 @@ pub(super) fn make_all() -> Result<(), Refused> {
         put(&format!("proc/sys/{name}"), BOTH, Switch::Vm(name))?;
     }
     put("proc/sys/vm/memory_failure_recovery", BOTH, Switch::Flag(&RECOVERS))?;
-    put("proc/sys/vm/enable_soft_offline", BOTH, Switch::Flag(&LEAVES))?;
+    put("proc/sys/vm/enable_soft_offline", BOTH, Switch::Flag(&MOVES_AWAY))?;
     put("sys/kernel/debug/split_huge_pages", WRITTEN, Switch::Split)?;
     let tested = Body::Leaf(Content::Channel(Arc::new(Anchored)));
     make(b"sys/kernel/debug/gup_test", S_IFREG | OWN, tested)?;

@@ -28,7 +28,7 @@ use foliant_linux::Errno;
 use linux_raw_sys::errno::ENOMEM;
 use linux_raw_sys::general::S_IFREG;
 
-pub(super) use memory::{leaves, recovers};
+pub(super) use memory::{moves_away, recovers};
 pub(super) use processes::{
     end_process, end_thread, make_process, make_thread, note_other_owner, note_owner,
 };
