@@ -5,7 +5,7 @@
 //!   u  pages of guessed folios that are not known to be used     t  anonymous pages that are, m their most so far
 //!   S  pages that guesses saved a fault     L  that were lost    b  pages that came alone
 //!   room    m/50 + 1 MiB + (m - t) - u                                   sizes below 2 MiB: half of it at most, 64 KiB in any case
-//!   limit   m/50 + 1 MiB + (m - t) + (m/8 + 8 MiB) (1 - 8 L/(S + 4 MiB))  no guess that takes u above it
+//!   limit   m/50 + 1 MiB + (m - t) + (m/8 + 8 MiB) (1 - 4 L/(S + 4 MiB))  no guess that takes u above it
 //!   pays    L + u <= 5/4 S + 2 MiB + b/256 + (m - t)                     nor one that puts more at stake
 //! ```
 //!
@@ -92,10 +92,10 @@ mod tests {
     fn what_was_lost_lowers_the_limit() {
         let limit = |lost, saved| GuessCounts { lost, saved, ..QUIET }.limit();
         assert_eq!(limit(0, 0), 1256 + 8298);
-        assert_eq!(limit(64, 0), 1256 + 8298 / 2, "half of an eighth of 1,024");
-        assert_eq!(limit(128, 0), 1256);
+        assert_eq!(limit(128, 0), 1256 + 8298 / 2, "half of a quarter of 1,024");
+        assert_eq!(limit(256, 0), 1256);
         assert_eq!(limit(1 << 40, 0), 1256);
-        assert_eq!(limit(128, 1024), 1256 + 8298 / 2, "what was saved is set against it");
+        assert_eq!(limit(256, 1024), 1256 + 8298 / 2, "what was saved is set against it");
     }
 
     #[test]

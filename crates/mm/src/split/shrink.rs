@@ -5,7 +5,7 @@ use super::batch::FlushBatch;
 use super::migration::LIST_MAX;
 use super::pieces::{Pieces, ZeroPieces};
 use super::run::{SplitInto, Splitter};
-use super::zeros::{estimate_idle, zero_pages};
+use super::zeros::zero_pages;
 use crate::frame::{Flag, Guess, Identity};
 use crate::stock::{Event, Held};
 use crate::sync::Outside;
@@ -136,15 +136,13 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
             return;
         }
         batch.flush();
-        let (mut done, mut lost) = (Shrunk::default(), 0);
+        let mut done = Shrunk::default();
         for (began, why) in taken.into_iter().flatten() {
             if let Ok(pieces) = self.finish(began, into, None) {
                 self.count_shrunk(&pieces, why, &mut done);
-                lost += pieces.zero;
             }
         }
         self.stock.count_by(Event::GuessTaken, done.pages);
-        self.stock.note_lost(lost);
         outside.yield_now(self.stock.machine);
     }
     /// Whether to split a folio that waits; what is seen of a guess is noted.
@@ -158,7 +156,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
             return None;
         }
         let guess = stock.guess_of(head);
-        let idle = estimate_idle(stock, head, held.order());
+        let idle = stock.estimate_idle(head, held.order());
         let age = Guess::between(guess.since, stock.guess_time());
         let is_worth = idle >= guess.idle && idle >= IDLE_LEAST;
         // Should the split fail, the next look is not at once.

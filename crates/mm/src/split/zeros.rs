@@ -1,7 +1,7 @@
 //! Looking for pages of zeros.
 #![allow(unsafe_code)]
 
-use crate::stock::{Stock, mix};
+use crate::stock::Stock;
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages};
@@ -47,28 +47,4 @@ pub(super) fn zero_pages<M: Machine, P: Paging>(
         }
     }
     Pages::new(zero)
-}
-
-/// Pages that an estimate looks at, at most.
-const SAMPLE: u64 = 16;
-
-/// Whether the page begins with zeros.
-fn seems_zero<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frame: Frame) -> bool {
-    // SAFETY: a folio that is held stays allocated.
-    unsafe { stock.machine.is_zero(frame.pa(), Bytes::new(64)) }
-}
-
-/// About how many pages of the folio are idle, by how one page in each part of it begins, at places
-/// that depend on the folio.
-pub(super) fn estimate_idle<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    head: Frame,
-    order: Order,
-) -> u64 {
-    let pages = order.pages().get();
-    let most = if order < Order::SIZE_2M { SAMPLE / 2 } else { SAMPLE };
-    let (looks, part) = (pages.min(most), pages.div_ceil(most));
-    let place = |nth: u64| nth * part + mix(head.get() + nth) % part;
-    let idle = (0..looks).filter(|nth| seems_zero(stock, head.add(Pages::new(place(*nth)))));
-    idle.count() as u64 * part
 }

@@ -25,6 +25,9 @@
 //! - L5. Of each 64 guessed pages one decides which folio is watched, at a place that depends on
 //!   nothing but how many were guessed before: a folio of 64 pages and more always is, and one of
 //!   n pages stands for 64 / n of its size.
+//! - L6. Each page that was idle counts once, as saved when a look finds it used, or as lost when
+//!   its folio ends or is split: a watched folio is looked at then, too. Of broken memory nothing
+//!   is known.
 //!
 //! **Locking.** There is one leaf lock for each of a few shards, chosen by the frame, so
 //! that faults and unmaps seldom meet.
@@ -40,8 +43,6 @@ use foliant_units::{Frame, Order};
 
 /// Guessed pages of which one decides what is watched.
 const WINDOW: u64 = 64;
-/// The part of idle pages that counts as lost where a guess ends.
-const UNKNOWN_PART: u64 = 4;
 /// Folios of a list that are passed over because they are not due yet.
 const PASSED_MOST: u32 = 16;
 /// How many lists there are.
@@ -74,13 +75,13 @@ pub(crate) struct Deferred {
     latest: AtomicU64, // [a]
     /// The most anonymous pages that were known to be used.
     most: AtomicU64, // [a]
-    /// Pages of guesses that were found to be used, and that were given back.
+    /// Pages of guesses that were found to be used, and that were idle at the end (L6).
     saved: AtomicU64, // [a]
     lost: AtomicU64, // [a]
 }
 
 /// A fixed mixing of bits: places that no program has in mind.
-pub(crate) fn mix(n: u64) -> u64 {
+pub(super) fn mix(n: u64) -> u64 {
     let n = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     n ^ n >> 29
 }
@@ -146,7 +147,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             return;
         }
         let (old, weight) = (self.guess_of(head), weight(held.order()));
-        self.deferred.saved.fetch_add(old.idle.saturating_sub(idle) * weight, Ordering::Relaxed);
+        self.note_saved(old.idle.saturating_sub(idle) * weight);
         if idle == 0 {
             self.end_guess(shard, head);
             if !self.identity(head).has(Flag::PartlyMapped) {
@@ -169,9 +170,19 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.unflag(head, Flag::Guessed);
         }
     }
-    /// Notes that so many pages of guessed folios were given back.
-    pub(crate) fn note_lost(&self, pages: u64) {
-        self.deferred.lost.fetch_add(pages, Ordering::Relaxed);
+    fn note_saved(&self, pages: u64) {
+        self.deferred.saved.fetch_add(pages, Ordering::Relaxed);
+    }
+    /// Looks at a folio that ends, if it is a watched guess, and notes what it was (L6).
+    fn note_end(&self, head: Frame) {
+        let identity = self.identity(head);
+        if !identity.has(Flag::Guessed) || identity.has(Flag::Poisoned) {
+            return;
+        }
+        let (known, order) = (self.guess_of(head).idle, identity.order());
+        let idle = self.estimate_idle(head, order).min(known);
+        self.note_saved((known - idle) * weight(order));
+        self.deferred.lost.fetch_add(idle * weight(order), Ordering::Relaxed);
     }
     /// Pages of guessed folios that are not known to be used.
     pub(crate) fn idle(&self) -> u64 {
@@ -212,6 +223,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Takes a folio that ends off its list, where it was seen to be on it.
     pub(super) fn undefer(&self, head: Frame) {
+        self.note_end(head);
         let shard = self.deferred.of(head);
         let _held = shard.lock.lock(self.machine);
         if self.identity(head).has(Flag::Deferred) {
@@ -233,10 +245,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
     fn take_off(&self, shard: &Shard, head: Frame) {
-        if self.identity_of(head).has(Flag::Guessed) {
-            self.note_lost(self.idle_of(head) / UNKNOWN_PART);
-            self.end_guess(shard, head);
-        }
+        self.end_guess(shard, head);
         self.unlink(shard, head);
         shard.listed.fetch_sub(1, Ordering::Relaxed);
         self.unflag(head, Flag::Deferred);

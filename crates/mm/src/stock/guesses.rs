@@ -13,8 +13,7 @@ pub(crate) struct GuessCounts {
     pub(crate) most: u64,
     /// Those that came with another one's fault and were found to be used, so far.
     pub(crate) saved: u64,
-    /// Those that were given back because nobody used them so far, and a quarter of those that
-    /// ended while they were idle.
+    /// Those that were idle when their folio ended or was split, so far.
     pub(crate) lost: u64,
     /// Those that came alone, so far.
     pub(crate) single: u64,
@@ -27,8 +26,8 @@ const PART: u64 = 50;
 /// What may be idle beyond that while nothing was lost: 8 MiB, and an eighth.
 const LOOSE_SPARE: u64 = 2048;
 const LOOSE_PART: u64 = 8;
-/// Where the eighth part of what was saved is lost, nothing may.
-const LOSS_PART: u64 = 8;
+/// Where a quarter of what was saved is lost, nothing may.
+const LOSS_PART: u64 = 4;
 /// Pages that count as saved for that before any was: 4 MiB.
 const CREDIT: u64 = 1024;
 /// Pages that may be at stake before any was saved: 2 MiB.
