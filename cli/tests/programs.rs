@@ -338,6 +338,12 @@ fn a_file_of_huge_pages_is_read() {
     as_on_linux("huge_reads", include_str!("huge_reads.txt"));
 }
 
+/// Recorded from Linux 6.12.
+#[test]
+fn mounts_of_huge_pages_keep_to_their_sizes() {
+    as_on_linux("mount_sizes", include_str!("mount_sizes.txt"));
+}
+
 /// As Linux 6.12's source says of its device: no Linux here has that.
 #[test]
 fn pages_that_a_device_has_stay_the_program_s() {

@@ -133,7 +133,7 @@ impl Refusal {
                 MapError::Range(error) => range(error),
                 MapError::Occupied(_) => Status::Mapped,
                 MapError::NoRoom(_) => Status::NoRoom,
-                MapError::NoLeaf(_) | MapError::Flags(_) => Status::Value,
+                MapError::NoLeaf(_) | MapError::Flags(_) | MapError::NoSubpool(_) => Status::Value,
                 MapError::NoHugePages(_) => Status::NoHugePages,
             },
             Refusal::Fault(outcome) => faulted(outcome),

@@ -2,6 +2,7 @@
 
 use crate::machine::Explored;
 use foliant::manager::Anchor;
+use foliant::pool::SubpoolId;
 use foliant::space::{self, Flags, MapError, MapRequest, ObjectId, SpaceId};
 use foliant::table::Paging;
 use foliant::{Access, Manager, Outcome, Reference};
@@ -128,7 +129,7 @@ pub(crate) struct Scene<P: Paging> {
     /// The object, and the frame of its first page.
     pub(crate) object: Option<(ObjectId, Frame)>,
     /// The object of huge pages.
-    pub(crate) pooled: Option<ObjectId>,
+    pub(crate) pooled: Option<(ObjectId, SubpoolId)>,
     pub(crate) is_mapped: Cell<bool>,
 }
 
@@ -159,7 +160,7 @@ impl<P: Paging> Scene<P> {
         self.object.expect("the plan says that it is needed").0
     }
     pub(crate) fn pooled(&self) -> ObjectId {
-        self.pooled.expect("the plan says that it is needed")
+        self.pooled.expect("the plan says that it is needed").0
     }
     pub(crate) fn child(&self, nth: usize) -> Option<SpaceId> {
         self.children.get(nth).copied()

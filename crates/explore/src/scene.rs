@@ -19,7 +19,7 @@ use foliant::fault::Orders;
 use foliant::frame::Kind;
 use foliant::manager::{NoPage, Setup};
 use foliant::object::ObjectRequest;
-use foliant::pool::Budget;
+use foliant::pool::{Budget, SubpoolLimits};
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::vmap::Request;
@@ -285,9 +285,11 @@ impl<P: Paging> Scene<P> {
         let others = mm.pool(Order::SIZE_2M).map_or(0, |pool| pool.nr_hugepages);
         mm.resize_pool(Order::SIZE_2M, others + 2, Budget::ALL).expect("a pool's size");
         let (pages, flags) = (Order::SIZE_2M.pages(), Flags::HUGE_2M);
-        let request = ObjectRequest { pages, flags, ..Default::default() };
+        let kept = SubpoolLimits { least: 1, ..SubpoolLimits::NONE };
+        let subpool = mm.pools().make_subpool(Order::SIZE_2M, kept).expect("a page is free");
+        let request = ObjectRequest { pages, flags, subpool: Some(subpool), ..Default::default() };
         let object = mm.create_object(&request).expect("there is memory");
-        self.pooled = Some(object);
+        self.pooled = Some((object, subpool));
         let map = |va, flags| {
             let place = Place::NoReplace(va);
             let request = MapRequest { place, bytes: Bytes::new(2 * MB), flags, tag: 6 };
@@ -488,7 +490,8 @@ impl<P: Paging> Scene<P> {
                 engine::fail(&format!("a space does not end: {why}"));
             }
         }
-        for object in self.object.map(|(object, _)| object).into_iter().chain(self.pooled) {
+        let pooled = self.pooled.map(|(object, _)| object);
+        for object in self.object.map(|(object, _)| object).into_iter().chain(pooled) {
             let _ = mm.end_object(object);
         }
         // What the embedder has mapped by hand stays mapped, and so it stays the embedder's.
@@ -508,6 +511,13 @@ impl<P: Paging> Scene<P> {
         }
         mm.vmap().collect();
         mm.purge_vmalloc();
+        if let Some((_, subpool)) = self.pooled {
+            let used = mm.pools().subpool(subpool).map(|it| it.used);
+            if used != Some(0) {
+                engine::fail(&format!("nothing is left of a subpool that uses {used:?}"));
+            }
+            mm.pools().end_subpool(subpool);
+        }
         let _ = mm.pools().set_overcommit(Order::SIZE_2M, 0);
         let _ = mm.resize_pool(Order::SIZE_2M, 0, Budget::ALL);
     }

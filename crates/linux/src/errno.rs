@@ -2,6 +2,7 @@
 
 use core::{error, fmt};
 use foliant::manager::{NoPage, SpaceError};
+use foliant::pool::SubpoolError;
 use foliant::space::{MapError, RangeError, RemapError};
 use linux_raw_sys::errno;
 
@@ -66,7 +67,15 @@ impl From<MapError> for Errno {
             MapError::Range(why) => why.into(),
             MapError::Occupied(_) => Errno::EXIST,
             MapError::NoRoom(_) | MapError::NoHugePages(_) => Errno::NOMEM,
-            MapError::NoLeaf(_) | MapError::Flags(_) => Errno::INVAL,
+            MapError::NoLeaf(_) | MapError::Flags(_) | MapError::NoSubpool(_) => Errno::INVAL,
+        }
+    }
+}
+impl From<SubpoolError> for Errno {
+    fn from(why: SubpoolError) -> Errno {
+        match why {
+            SubpoolError::Pool(_) | SubpoolError::Limits(_) => Errno::INVAL,
+            SubpoolError::Pages(_) | SubpoolError::TooMany(_) => Errno::NOMEM,
         }
     }
 }

@@ -29,6 +29,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant::manager::{NoPage, ObjectPage};
 use foliant::object::{Around, ObjectRequest};
+use foliant::pool::SubpoolId;
 use foliant::space::{Flags, ObjectId, RangeError};
 use foliant::table::{Half, Paging};
 use foliant::{Access, Manager};
@@ -110,10 +111,11 @@ struct Begins {
     /// Those of `memfd_create` that say how it is sealed.
     flags: u32,
     segment: Option<AsSegment>,
+    subpool: Option<SubpoolId>,
 }
 
 impl Begins {
-    const SMALL: Begins = Begins { bytes: 0, page: PAGE, flags: 0, segment: None };
+    const SMALL: Begins = Begins { bytes: 0, page: PAGE, flags: 0, segment: None, subpool: None };
 }
 
 impl<M: Machine, P: Paging> Drop for Held<'_, '_, M, P> {
@@ -145,14 +147,15 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     pub fn at_path(mm: &'a Manager<'m, M, P>, path: &[u8]) -> Result<Self, Errno> {
         Self::named(mm, listed(path), Begins::SMALL)
     }
-    /// The same of a file system of huge pages, whose size is one that there is a pool of.
+    /// The same of a file system of huge pages, whose size is one that there is a pool of, and
+    /// which has a subpool or all of it.
     pub fn huge_at_path(
         mm: &'a Manager<'m, M, P>,
         path: &[u8],
-        page: Bytes,
+        (page, subpool): (Bytes, Option<SubpoolId>),
     ) -> Result<Self, Errno> {
         huge(page.get()).ok_or(Errno::INVAL)?;
-        Self::named(mm, listed(path), Begins { page: page.get(), ..Begins::SMALL })
+        Self::named(mm, listed(path), Begins { page: page.get(), subpool, ..Begins::SMALL })
     }
     /// The file behind a shared anonymous mapping, of pages of this size.
     pub fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {
@@ -176,11 +179,11 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         Ok(self.0.mm.reserve_object(self.object(), Pages::new(0), all)?)
     }
     fn named(mm: &'a Manager<'m, M, P>, name: String, begins: Begins) -> Result<Self, Errno> {
-        let Begins { bytes, page, flags, segment } = begins;
+        let Begins { bytes, page, flags, segment, subpool } = begins;
         // A read of a segment's page brings it alone.
         let around = if segment.is_some() { Around::Nothing } else { Around::Present };
         let (pages, size) = (room::<P>(bytes), huge(page).unwrap_or(Flags::NONE));
-        let request = ObjectRequest { pages, flags: size, around, ..ObjectRequest::default() };
+        let request = ObjectRequest { pages, flags: size, around, subpool, limit: None };
         let object = mm.create_object(&request)?;
         let (bytes, seals) = (AtomicU64::new(bytes), Seals::of(flags));
         let held = Held { mm, object, name, page, bytes, seals, segment };

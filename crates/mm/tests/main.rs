@@ -45,6 +45,7 @@ mod retired;
 mod rmap_model;
 mod split;
 mod stale_rights;
+mod subpools;
 mod tags;
 mod transfer;
 mod traps_a;

@@ -2,8 +2,8 @@
 //! for.
 //!
 //! ```text
-//!   mount ─▶ Mount: folder, kind, options ── a new file below ─▶ its pages: usual ones, or huge ones
-//!                                         └─ umount2 ─▶ what was put there goes
+//!   mount ─▶ Mount: folder, kind, options ── a new file below ─▶ its pages: usual ones, or huge ones of its subpool
+//!                                         └─ umount2 ─▶ what was put there goes, and the subpool
 //! ```
 //!
 //! All names are in one tree (`foliant-files`), and a mount hides nothing: what is below its folder
@@ -17,8 +17,8 @@
 //!
 //! **Locking**: one lock, taken under that of names.
 //!
-//! **Not here**: limits of a file system (`size=`, `min_size=`, `nr_inodes=`), which are shown and
-//! not kept to.
+//! **Not here**: counting what `size=` and `min_size=` say of huge pages (`foliant::pool`). Sizes
+//! of usual pages, and `nr_inodes=`, are shown and not kept to.
 
 use super::content::{Bytes, Content};
 use super::names;
@@ -28,6 +28,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
+use foliant::pool::{SIZES, SubpoolId, SubpoolLimits};
 use foliant_files::{Facts, Files, NodeId};
 use foliant_linux::Errno;
 use foliant_units::Order;
@@ -59,6 +60,8 @@ struct Mount {
     options: String,
     /// Bytes of a page of its files.
     page: u64,
+    /// What its files may have of the pool, where that was said.
+    subpool: Option<SubpoolId>,
     /// What is below came with it.
     is_own: bool,
 }
@@ -68,6 +71,7 @@ struct Mount {
 pub(super) struct Told {
     pub(super) magic: u32,
     pub(super) page: u64,
+    pub(super) subpool: Option<SubpoolId>,
 }
 
 static MOUNTS: RwLock<Vec<Mount>> = RwLock::new(Vec::new());
@@ -105,15 +109,45 @@ fn bytes(text: &str) -> Result<u64, Errno> {
     number.checked_shl(shift).filter(|all| all >> shift == number).ok_or(Errno(EINVAL))
 }
 
+/// What `size=` or `min_size=` says.
+#[derive(Clone, Copy)]
+enum Share {
+    Bytes(u64),
+    /// Of the pool.
+    Percent(u64),
+}
+
+impl Share {
+    fn of(text: &str) -> Result<Share, Errno> {
+        match text.strip_suffix('%') {
+            Some(part) => part.parse().map(Share::Percent).map_err(|_| Errno(EINVAL)),
+            None => bytes(text).map(Share::Bytes),
+        }
+    }
+    /// So many whole pages.
+    fn pages(self, order: Order) -> u64 {
+        match self {
+            Share::Bytes(bytes) => bytes / order.bytes().get(),
+            Share::Percent(part) => {
+                let all = manager().pool(order).map_or(0, |pool| pool.persistent());
+                (all as u128 * part as u128 / 100) as u64
+            }
+        }
+    }
+}
+
 /// Mounts a file system.
 pub(super) fn mount(source: &str, folder: NodeId, kind: &str, options: &str) -> Result<(), Errno> {
     let (kind, magic) = *KINDS.iter().find(|(name, _)| *name == kind).ok_or(Errno(ENODEV))?;
     let mut page = if kind == HUGE { Order::SIZE_2M.bytes().get() } else { PAGE };
-    let (mut mode, mut owner) = (None, [None; 2]);
+    let (mut mode, mut owner, mut shares) = (None, [None; 2], [None; 2]);
     for option in options.split(',').filter(|option| !option.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         match name {
             "pagesize" if kind == HUGE => page = bytes(value)?,
+            "size" | "min_size" if kind == HUGE => {
+                shares[usize::from(name == "min_size")] = Some(Share::of(value)?);
+            }
             "size" | "min_size" | "nr_inodes" if value.ends_with('%') => {}
             "size" | "min_size" | "nr_inodes" | "nr_blocks" => drop(bytes(value)?),
             "mode" => mode = Some(u32::from_str_radix(value, 8).map_err(|_| Errno(EINVAL))?),
@@ -126,12 +160,18 @@ pub(super) fn mount(source: &str, folder: NodeId, kind: &str, options: &str) -> 
             _ => {}
         }
     }
-    let is_pool = [Order::SIZE_2M, Order::SIZE_1G].iter().any(|size| size.bytes().get() == page);
-    if kind == HUGE && !is_pool {
+    let pool = SIZES.into_iter().find(|size| size.bytes().get() == page);
+    if kind == HUGE && pool.is_none() {
         return Err(Errno(EINVAL));
     }
+    if !world().files.read().is_folder(folder) {
+        return Err(Errno(ENOTDIR));
+    }
+    let told = shares.map(|share| share.zip(pool).map(|(share, order)| share.pages(order)));
+    let subpool = subpool(pool, told)?;
     let mut files = world().files.write();
     if !files.is_folder(folder) {
+        end(subpool);
         return Err(Errno(ENOTDIR));
     }
     files.hold(folder); // U1
@@ -142,19 +182,45 @@ pub(super) fn mount(source: &str, folder: NodeId, kind: &str, options: &str) -> 
     };
     let _ = files.change_facts(folder, set); // it is there
     let is_own = matches!(kind, "tmpfs" | HUGE) && files.entries(folder, 0).count() == 2;
-    let options = match kind {
-        HUGE => format!("rw,relatime,pagesize={}M{}", page >> 20, extra(options)),
-        _ => format!("rw,relatime{}", extra(options)),
+    let options = match pool.filter(|_| kind == HUGE) {
+        Some(order) => shown_of_huge(order, options, told),
+        None => shown(options),
     };
     let source = source.to_string();
-    MOUNTS.write().push(Mount { source, folder, kind, magic, options, page, is_own });
+    MOUNTS.write().push(Mount { source, folder, kind, magic, options, page, subpool, is_own });
     Ok(())
 }
-/// The options that are shown as they came.
-fn extra(options: &str) -> String {
-    let others = options.split(',').filter(|option| !option.is_empty());
-    let others = others.filter(|option| !option.starts_with("pagesize") && *option != "rw");
-    others.fold(String::new(), |all, option| all + "," + option)
+/// The subpool of a file system of huge pages that may have at most so many pages, and has at least
+/// so many kept for it, where either was said.
+fn subpool(
+    pool: Option<Order>,
+    [most, least]: [Option<u64>; 2],
+) -> Result<Option<SubpoolId>, Errno> {
+    let Some(order) = pool.filter(|_| most.or(least).is_some()) else { return Ok(None) };
+    let limits = SubpoolLimits { most: most.unwrap_or(u64::MAX), least: least.unwrap_or(0) };
+    Ok(Some(manager().pools().make_subpool(order, limits)?))
+}
+fn end(subpool: Option<SubpoolId>) {
+    if let Some(id) = subpool {
+        manager().pools().end_subpool(id);
+    }
+}
+/// The options as they are shown: as they came.
+fn shown(options: &str) -> String {
+    let others = options.split(',').filter(|option| !option.is_empty() && *option != "rw");
+    others.fold("rw,relatime".to_string(), |all, option| all + "," + option)
+}
+/// Those of a file system of huge pages: in Linux' order, and sizes as they were taken.
+fn shown_of_huge(order: Order, options: &str, sizes: [Option<u64>; 2]) -> String {
+    let page = order.bytes().get();
+    let others = ["uid", "gid", "mode", "nr_inodes"].into_iter().filter_map(|name| {
+        let said = |option: &&str| option.split('=').next() == Some(name);
+        options.split(',').rfind(said).map(String::from)
+    });
+    let sizes = ["size", "min_size"].into_iter().zip(sizes);
+    let sizes = sizes.filter_map(|(name, pages)| Some(format!("{name}={}", pages? * page)));
+    let all = others.chain([format!("pagesize={}M", page >> 20)]).chain(sizes);
+    all.fold("rw,relatime".to_string(), |all, option| all + "," + &option)
 }
 
 /// Takes the last mount of a folder away, and what came with it.
@@ -173,6 +239,7 @@ pub(super) fn unmount(folder: NodeId) -> Result<(), Errno> {
     }
     let content = world().files.write().let_go(folder);
     drop(content);
+    end(gone.subpool);
     Ok(())
 }
 
@@ -193,15 +260,16 @@ fn of(files: &Files<Content>, folder: NodeId) -> Option<Mount> {
 }
 /// What `statfs` says of a node.
 pub(super) fn told(files: &Files<Content>, node: NodeId) -> Told {
-    let usual = Told { magic: TMPFS_MAGIC, page: PAGE };
+    let usual = Told { magic: TMPFS_MAGIC, page: PAGE, subpool: None };
+    let folder = if files.is_folder(node) { Some(node) } else { files.folder_of(node) };
+    let found = folder.and_then(|folder| of(files, folder));
+    let subpool = found.as_ref().and_then(|mount| mount.subpool);
     if let Some(Content::Memory(bytes)) = files.leaf(node)
         && bytes.file.page_bytes() > PAGE
     {
-        return Told { magic: HUGETLBFS_MAGIC, page: bytes.file.page_bytes() };
+        return Told { magic: HUGETLBFS_MAGIC, page: bytes.file.page_bytes(), subpool };
     }
-    let folder = if files.is_folder(node) { Some(node) } else { files.folder_of(node) };
-    let found = folder.and_then(|folder| of(files, folder));
-    found.map_or(usual, |mount| Told { magic: mount.magic, page: mount.page })
+    found.map_or(usual, |mount| Told { magic: mount.magic, page: mount.page, subpool })
 }
 /// What a new file of a folder has in it.
 pub(super) fn new_file(
@@ -214,12 +282,12 @@ pub(super) fn new_file(
     if mount.as_ref().is_some_and(|it| [PROC_SUPER_MAGIC, SYSFS_MAGIC].contains(&it.magic)) {
         return Err(Errno(EACCES));
     }
-    let page = mount.map_or(PAGE, |mount| mount.page);
+    let (page, subpool) = mount.map_or((PAGE, None), |mount| (mount.page, mount.subpool));
     if page == PAGE {
         return Ok(Content::Packed(&[]));
     }
     let path = [&files.path_of(folder).unwrap_or_default()[..], b"/", name].concat();
-    let file = File::huge_at_path(manager(), &path, foliant_units::Bytes::new(page))?;
+    let file = File::huge_at_path(manager(), &path, (foliant_units::Bytes::new(page), subpool))?;
     Ok(Content::Memory(Bytes::of(file)))
 }
 

@@ -28,8 +28,10 @@ use crate::flush::{Gather, Used};
 use crate::frame::{Origin, Unmapped};
 use crate::memmap::Huge;
 use crate::pool::Ground;
-use crate::space::{Area, Flags, SPENT_BEHIND, attrs, is_lost, level_of, plain_place, watched};
-use crate::stock::{Event, NoTable, Stock};
+use crate::space::{
+    Area, Flags, SPENT_BEHIND, attrs, is_lost, level_of, plain_place, subpool, watched,
+};
+use crate::stock::{Event, NoTable, Stock, Subpool};
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
@@ -131,8 +133,12 @@ impl Offer {
         }
         done
     }
-    /// Takes the page back, which broke before it was mapped.
+    /// Takes the page back, which broke before it was mapped. Its reservation has its charge, from
+    /// before somebody else can give it back.
     fn take_back<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>, frames: FrameRange) {
+        if let Ground::Reserved(_) = self.source {
+            stock.set_subpool(frames.start(), Subpool::NONE);
+        }
         if !stock.delist_huge(frames, frames.pages().get()) {
             (self.page, self.filled) = (None, Filled::Lost);
         }
@@ -232,6 +238,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
 
+    /// On which ground a page of an area is taken.
+    fn ground(&self, area: &Area, is_reserved: bool) -> Ground {
+        let of = subpool(self.stock, self.space, area);
+        if is_reserved { Ground::Reserved(of) } else { Ground::Unreserved(of) }
+    }
     /// Whether the page was reported broken while it was cleared or filled.
     fn broke(&self, offer: &Offer) -> bool {
         offer.page.as_ref().is_some_and(|page| self.is_broken(page.head()))
@@ -254,7 +265,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         is_watched: bool,
     ) -> Step {
         let is_reserved = plain_place(found.word) == 0 && area.flags.reserved().is_some();
-        let source = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
+        let source = self.ground(area, is_reserved);
         let order = area.flags.huge_order().expect("the area has huge pages");
         let level = level_of(order);
         let offer = match self.offered(order, source, None) {
@@ -327,7 +338,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let is_last = || self.stock.counts(head).entries() == order.pages().get();
         let is_ours = || !is_objects && (old.has(Attrs::EXCLUSIVE) || is_last());
         let is_reserved = is_objects && !old.has(SPENT_BEHIND) && area.flags.reserved().is_some();
-        let ground = if is_reserved { Ground::Reserved } else { Ground::Unreserved };
+        let ground = self.ground(area, is_reserved);
         // Where entries are replaced in place, `reuse` has seen that the page is shared. Otherwise
         // that is certain only while the entry is broken.
         let breaks = self.stock.machine.rules().replace == Replace::BreakBeforeMake;

@@ -7,7 +7,8 @@
 //!              of the first page of kernel memory: its place in the queue of what is to be freed (`vmap`)
 //!   word 4, 5  where an anonymous folio or a huge page in use was made (`Origin`)
 //!   word 6      of any frame of a folio that is held: its holder's count
-//!   word 7      of a folio whose size was guessed: what is known of its use (`Guess`)
+//!   word 7      of a folio whose size was guessed: what is known of its use (`Guess`); of a huge page that is
+//!               taken: the subpool that it counts for
 //! ```
 //!
 //! A tail holds the order and no pointer: its head follows from its own number (`Order::head`), so
@@ -45,6 +46,9 @@ pub(crate) const TALLY: u64 = 6;
 
 /// The word of a guessed folio that says what is known of its use.
 pub(crate) const GUESS: u64 = 7;
+
+/// The word of a huge page that is taken that names the subpool it counts for.
+pub(crate) const SUBPOOL: u64 = 7;
 
 /// What is known of the use of a folio whose size was guessed, and since when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

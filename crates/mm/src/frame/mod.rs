@@ -12,7 +12,7 @@ mod unmapped;
 
 pub use contents::Contents;
 pub use descriptor::{DESCRIPTOR_BYTES, Flag, Identity, Kind, word_at};
-pub(crate) use descriptor::{GUESS, Guess, Link, ORIGIN, References, TALLY};
+pub(crate) use descriptor::{GUESS, Guess, Link, ORIGIN, References, SUBPOOL, TALLY};
 pub use foliant_claim::{Claim, Flushed, Stale};
 pub(crate) use foliant_claim::{Parts, Touched};
 pub use origin::AnonOffset;

@@ -161,7 +161,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         outside: &mut Outside,
     ) -> Option<FrameRange> {
         let huge = loop {
-            match self.pools().take(order, Ground::Unreserved) {
+            match self.pools().take(order, Ground::Unreserved(self.stock.subpool_of(original))) {
                 Taken::Page(huge) => break huge,
                 Taken::Nothing => return None,
                 Taken::Wait => {

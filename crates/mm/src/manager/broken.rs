@@ -216,7 +216,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
             Err((why, to)) => {
                 if let Some(to) = to {
-                    self.pools().put_back(to, Ground::Unreserved);
+                    self.pools().put_back(to, Ground::FREE);
                 }
                 Err(RelocateError::Stays(why))
             }

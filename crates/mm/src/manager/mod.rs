@@ -61,7 +61,7 @@ use crate::space::{
     self, Advice, Area, AreaLimit, CopyHuge, Edge, Flags, MapError, MapRequest, Move, RangeError,
     Refs, RemapError, SpaceId, Steps,
 };
-use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
+use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock, Subpool};
 use crate::sync::{AtomicU64, Ordering, Outside, Patient};
 use crate::table::{Found, Paging};
 use crate::vmap as vmaps;
@@ -259,10 +259,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     fn map_once(&self, space: &space::Space, request: &MapRequest) -> Result<VaRange, MapError> {
         let _work = request.flags.reserved().map(|_| self.stock.at_work());
-        let reserved = self.reserve_pages(space, request)?;
+        let reserved = self.reserve_pages(space, request, Subpool::NONE)?;
         let done = space::map(&self.stock, space, request, &mut Steps::at_the_face());
         if let (Some((order, pages)), Err(_)) = (reserved, &done) {
-            self.pools().unreserve(order, pages);
+            self.pools().unreserve(order, Subpool::NONE, pages);
         }
         done
     }

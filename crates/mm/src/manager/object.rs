@@ -94,6 +94,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Makes an object: memory that several spaces can map. It is there until its name is taken
     /// ([`end_object`](Manager::end_object)) and nobody maps it any more.
     pub fn create_object(&self, request: &ObjectRequest) -> Result<ObjectId, MapError> {
+        if let Some(id) = request.subpool
+            && (self.pools().subpool(id).is_none() || request.flags.huge_order() != Some(id.order))
+        {
+            return Err(MapError::NoSubpool(id));
+        }
         let steps = &mut Steps::at_the_face();
         self.copying_top(|| object::create(&self.stock, self.stamp(), request, steps))
     }
@@ -295,10 +300,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let asked = as_mapped(request, huge, first)?;
         object::check_mapped::<P>(first, Pages::new(request.bytes.get().div_ceil(FRAME_BYTES)))?;
         let (part, steps) = ((&*of, first.get()), &mut Steps::at_the_face());
-        let reserved = self.reserve_pages(&space, &asked)?;
+        let subpool = of.object_subpool();
+        let reserved = self.reserve_pages(&space, &asked, subpool)?;
         let mut done = space::map_object(&self.stock, &space, &asked, part, steps);
         if let (Some((order, pages)), Err(_)) = (reserved, &done) {
-            self.pools().unreserve(order, pages);
+            self.pools().unreserve(order, subpool, pages);
         }
         if let (Ok(range), Some(order)) = (done, huge)
             && !request.flags.has(Flags::NORESERVE)
@@ -321,22 +327,22 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         order: Order,
         pages: (Pages, Pages),
     ) -> Result<(), MapError> {
-        let mut have = 0;
+        let (of, mut have) = (object.object_subpool(), 0);
         loop {
             let steps = &mut Steps::at_the_face();
             let got = match object::reserve(&self.stock, object, pages, have, steps) {
                 Ok(Reserving::Wants(wanted)) => {
-                    let more = self.pools().reserve(order, wanted - have);
+                    let more = self.pools().reserve(order, of, wanted - have);
                     more.map(|()| have = wanted).map_err(MapError::NoHugePages)
                 }
                 Ok(Reserving::Took(used)) => {
-                    self.pools().unreserve(order, have - used);
+                    self.pools().unreserve(order, of, have - used);
                     return Ok(());
                 }
                 Err(why) => Err(why.into()),
             };
             if let Err(why) = got {
-                self.pools().unreserve(order, have);
+                self.pools().unreserve(order, of, have);
                 return Err(why);
             }
         }

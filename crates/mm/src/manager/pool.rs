@@ -6,6 +6,7 @@ use crate::fault::{Access, BlockOffer, Defrag, Demand, Need, Offer, Offers, Outc
 use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, ResizeEnd, Resized, Taken};
 use crate::rmap;
 use crate::space::{self, MapError, MapRequest, Pinned, Space, SpaceId, Steps};
+use crate::stock::Subpool;
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Clearing};
@@ -135,13 +136,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub(super) fn regain(&self, space: &Space, range: VaRange, surplus: &mut [u64; 2]) {
         for (order, surplus) in crate::pool::SIZES.into_iter().zip(surplus) {
             let (steps, mut left) = (&mut Steps::at_the_face(), range);
-            while let Some((part, count)) = space::dropped(&self.stock, space, (left, order), steps)
+            while let Some((part, of, count)) =
+                space::dropped(&self.stock, space, (left, order), steps)
             {
                 self.collect();
-                let have = if *surplus == 0 { self.pools().reserve_free(order, count) } else { 0 };
+                let free = || self.pools().reserve_free(order, of, count);
+                let have = if *surplus == 0 { free() } else { 0 };
                 *surplus = surplus.saturating_sub(count);
                 let used = space::regain(&self.stock, space, (part, order), have, steps);
-                self.pools().unreserve(order, have - used);
+                self.pools().unreserve(order, of, have - used);
                 left = VaRange::new(part.end(), range.end()).expect("a part of it");
             }
         }
@@ -154,11 +157,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         &self,
         space: &Space,
         request: &MapRequest,
+        of: Subpool,
     ) -> Result<Option<(Order, u64)>, MapError> {
         let Some(order) = request.flags.reserved() else { return Ok(None) };
         space::has_place(&self.stock, space, request, &mut Steps::at_the_face())?;
         let pages = request.bytes.get().div_ceil(order.bytes().get());
-        self.pools().reserve(order, pages).map_err(MapError::NoHugePages)?;
+        self.pools().reserve(order, of, pages).map_err(MapError::NoHugePages)?;
         Ok(Some((order, pages)))
     }
     /// Sees to what a fault needs, or says how the fault ends where that is not to be had.

@@ -55,11 +55,12 @@ pub use crate::space::Around;
 pub(crate) use bytes::{read, write};
 pub(crate) use look::{FoundPage, Looked, look, look_at_huge, place};
 
+use crate::pool::SubpoolId;
 use crate::rmap::Pin;
 use crate::space::{
     self, Copies, Flags, MapError, ObjectId, Pinned, RangeError, Reserving, Space, Steps,
 };
-use crate::stock::Stock;
+use crate::stock::{Stock, Subpool};
 use crate::table::Paging;
 use core::iter;
 use foliant_machine::Machine;
@@ -77,6 +78,8 @@ pub struct ObjectRequest {
     pub limit: Option<Pages>,
     /// What a read of one of its pages brings besides.
     pub around: Around,
+    /// The subpool that its huge pages count for, and their private copies; or none.
+    pub subpool: Option<SubpoolId>,
 }
 
 /// The pages `from..to` of an object, as addresses of its space.
@@ -103,7 +106,9 @@ pub(crate) fn create<M: Machine, P: Paging>(
     }
     space::check_huge::<P>(request.flags)?;
     let end = range::<P>(Pages::new(0), request.pages)?.end();
-    let id = space::create_object(stock, stamp, request.limit, (request.flags, request.around));
+    let subpool = request.subpool.map_or(Subpool::NONE, |id| id.name);
+    let what = (request.flags, request.around, subpool);
+    let id = space::create_object(stock, stamp, request.limit, what);
     let id = id.map_err(RangeError::from)?;
     let sized = {
         let object = id.pin(stock).expect("it was made just now");

@@ -6,6 +6,7 @@ use super::shelf::{Open, Standing};
 use super::{PoolError, Pools, SIZES};
 use crate::frame::{Flag, Kind};
 use crate::memmap::Huge;
+use crate::stock::Subpool;
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -42,6 +43,13 @@ impl fmt::Display for NotDissolved {
 }
 impl error::Error for NotDissolved {}
 
+/// Pages that a subpool was charged with.
+pub(super) struct Charged {
+    pub(super) pages: u64,
+    /// Those of them that are reserved by now.
+    pub(super) reserved: u64,
+}
+
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// Takes in the pages and reservations that came back since the last time, and gives up one
     /// batch of each size of the surplus that is not needed any more (L6); says whether more is
@@ -59,7 +67,9 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         }
         for order in SIZES {
             if let Some(count) = self.stock.take_unreserved(order) {
-                self.unreserve(order, count);
+                let of_subpools = self.stock.take_unreserved_of(order);
+                of_subpools.for_each(|(of, count)| self.unreserve(order, of, count));
+                self.unreserve(order, Subpool::NONE, count);
             }
         }
         self.stock.has_returned()
@@ -86,6 +96,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     }
     /// Takes one page back into its pool. Says whether there is one too many by now.
     pub(super) fn come_back(&self, open: &Open<'a, 'm, M, P>, huge: Huge) -> bool {
+        open.uncharge_page(huge.head());
         if self.stock.identity(huge.head()).has(Flag::Poisoned) {
             open.count_out(huge.head());
             open.lose(huge);
@@ -95,13 +106,19 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         open.shelve(huge);
         too_many
     }
-    /// Takes reservations back, and gives up a batch of the surplus pages that nobody needs any
-    /// more. Where there may be others, the next that collects goes on.
-    pub(crate) fn unreserve(&self, order: Order, count: u64) {
+    /// Takes reservations back with which a subpool was charged, and gives up a batch of the
+    /// surplus pages that nobody needs any more. Where there may be others, the next that collects
+    /// goes on.
+    pub(crate) fn unreserve(&self, order: Order, of: Subpool, count: u64) {
+        self.give_back(order, of, Charged { pages: count, reserved: count });
+    }
+    /// The same where not all pages were reserved.
+    pub(super) fn give_back(&self, order: Order, of: Subpool, charged: Charged) {
         let pool = self.pool(order).expect("a size of huge pages");
         let superfluous = {
             let open = self.open(pool);
-            open.unreserve(count);
+            open.uncharge(of, charged.pages);
+            open.unreserve(charged.reserved);
             open.detach(order, Self::BATCH as u64, (None, Standing::Surplus))
         };
         if superfluous.len() == Self::BATCH as u64 {

@@ -22,6 +22,7 @@
 //! | `Manager::map` with `Flags::HUGE_2M` or `HUGE_1G` | maps an area of huge pages, and reserves its pages in the pool |
 //! | [`Pools::set_overcommit`] | how many pages may be made on demand (*surplus*) |
 //! | [`Pools::demote`] | cuts free pages of 1 GiB into pages of 2 MiB |
+//! | [`Pools::make_subpool`], [`Pools::end_subpool`] | what the files of a mount may have, and what is kept for them (`subpool`) |
 //! | [`Pools::dissolve`] | gives one free page up, so that its memory can be taken away |
 //!
 //! Under Linux's names and as text all of that is in the crate `foliant-linux`.
@@ -44,7 +45,7 @@
 //! **Invariants**
 //! - L1. Per node and pool: total = free + in use, surplus <= total. Each count is exact whenever
 //!   the lock is free.
-//! - L2. reserved <= free + pages held for a reservation + pages broken while free or held.
+//! - L2. reserved <= free + pages held for a reservation + pages broken.
 //! - L3. A page is put on a list after its descriptors were folded and flushed, and nobody writes
 //!   its descriptors while it is in a batch (memmap::H1): all links are made after the batch, in
 //!   one cycle of the lock.
@@ -74,20 +75,24 @@ mod chain;
 mod collect;
 mod demote;
 mod give;
+mod portion;
 mod reserve;
 mod resize;
 mod salvage;
 mod shelf;
+mod subpool;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use collect::NotDissolved;
 pub use demote::Demoted;
+pub use portion::{SubpoolCounters, SubpoolLimits};
 pub use reserve::Shortage;
 pub(crate) use reserve::{Ground, Taken};
 pub use resize::{Budget, ResizeEnd, Resized};
 #[cfg(feature = "verify")]
 pub use shelf::PoolAudit;
+pub use subpool::{SubpoolError, SubpoolId};
 
 use crate::folio::NODES_MAX;
 use crate::memmap::{Form, Memmap};

@@ -12,14 +12,15 @@
 //! first one has mapped its page or put it back. Where there is no page without a reservation, or
 //! all were lost, a fault is told so: whether to look again is its own affair (fault::E7).
 
-use super::shelf::{Open, Standing};
+use super::collect::Charged;
+use super::shelf::{Open, Pool, Standing};
 use super::{Folding, PoolError, Pools};
-use crate::folio::NODES_MAX;
 use crate::memmap::{Batch, Huge};
+use crate::stock::Subpool;
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
-use foliant_units::{Node, Order};
+use foliant_units::Order;
 
 /// Why no pages were reserved. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,15 @@ pub enum Shortage {
         /// Free pages that nobody reserved.
         available: u64,
     },
+    /// The subpool may have no more.
+    Subpool {
+        /// The size.
+        order: Order,
+        /// Pages asked for.
+        wanted: u64,
+        /// Pages that it may still have.
+        room: u64,
+    },
     /// There is no such pool.
     Pool(PoolError),
 }
@@ -45,19 +55,33 @@ impl fmt::Display for Shortage {
                 "{wanted} huge pages of {} are wanted, {available} are free: raise nr_hugepages or nr_overcommit_hugepages",
                 order.bytes()
             ),
+            Shortage::Subpool { order, wanted, room } => write!(
+                f,
+                "{wanted} huge pages of {} are wanted, the mount may have {room} more: give it a larger size",
+                order.bytes()
+            ),
             Shortage::Pool(error) => error.fmt(f),
         }
     }
 }
 impl error::Error for Shortage {}
 
-/// The ground on which a page is taken.
+/// The ground on which a page is taken, and the subpool that it is to count for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ground {
-    /// A reservation.
-    Reserved,
+    /// A reservation, with which the subpool was charged.
+    Reserved(Subpool),
     /// None: the page is one that nobody reserved, or one that is made on demand.
-    Unreserved,
+    Unreserved(Subpool),
+}
+
+impl Ground {
+    /// A page that counts for no subpool.
+    pub(crate) const FREE: Ground = Ground::Unreserved(Subpool::NONE);
+
+    fn is_reserved(self) -> bool {
+        matches!(self, Ground::Reserved(_))
+    }
 }
 
 /// What came of taking a page.
@@ -72,20 +96,23 @@ pub(crate) enum Taken {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// Reserves `count` pages: all, or none. Where too few are free, surplus pages are made, as far
-    /// as overcommit goes.
-    pub(crate) fn reserve(&self, order: Order, count: u64) -> Result<(), Shortage> {
+    /// Reserves `count` pages for a subpool or for none: all, or none. Where too few are free,
+    /// surplus pages are made, as far as overcommit goes.
+    pub(crate) fn reserve(&self, order: Order, of: Subpool, count: u64) -> Result<(), Shortage> {
         self.collect();
         let pool = self.pool(order).map_err(Shortage::Pool)?;
         let short = |available| Shortage::Pages { order, wanted: count, available };
-        {
+        let mut reserved = {
             let open = self.open(pool);
-            if open.unreserved() >= count {
-                open.reserve(count);
+            let own = open.charge(of, count);
+            let own = own.map_err(|room| Shortage::Subpool { order, wanted: count, room })?;
+            let at_once = if open.unreserved() >= count { count } else { own };
+            open.reserve(at_once);
+            if at_once == count {
                 return Ok(());
             }
-        }
-        let mut reserved = 0;
+            at_once
+        };
         let done = loop {
             let _resizing = pool.resizing.lock(self.stock.machine);
             let missing = {
@@ -112,55 +139,84 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             }
         };
         if done.is_err() {
-            self.unreserve(order, reserved);
+            self.give_back(order, of, Charged { pages: count, reserved });
         }
         done
     }
 
-    /// Reserves up to `most` of the pages that are free; says how many.
-    pub(crate) fn reserve_free(&self, order: Order, most: u64) -> u64 {
+    /// Reserves up to `most` of the pages that are free, as far as the subpool has room; says how
+    /// many.
+    pub(crate) fn reserve_free(&self, order: Order, of: Subpool, most: u64) -> u64 {
         let open = self.open(self.pool(order).expect("a size of huge pages"));
-        let count = most.min(open.unreserved());
+        let charged = most.min(open.room(of));
+        let own = open.charge(of, charged);
+        debug_assert!(own.is_ok(), "there was room");
+        let count = charged.min(open.unreserved());
         open.reserve(count);
+        open.uncharge(of, charged - count);
         count
     }
 
     /// Takes a page to be mapped.
-    pub(crate) fn take(&self, order: Order, source: Ground) -> Taken {
-        self.take_within(order, source, |open| open.overcommit())
-    }
-    /// Takes a page that comes in the place of another one: where none is free one is made,
-    /// however many may be.
-    pub(crate) fn take_to_replace(&self, order: Order) -> Taken {
-        self.take_within(order, Ground::Unreserved, |_| u64::MAX)
-    }
-    fn take_within(
-        &self,
-        order: Order,
-        source: Ground,
-        most: impl Fn(&Open<'a, 'm, M, P>) -> u64,
-    ) -> Taken {
+    pub(crate) fn take(&self, order: Order, ground: Ground) -> Taken {
         self.collect();
         let Ok(pool) = self.pool(order) else { return Taken::Nothing };
-        {
-            let open = self.open(pool);
-            (0..NODES_MAX as u8).for_each(|node| _ = open.lose_first(Node(node), order));
-            match source {
-                Ground::Reserved if !open.may_hold() => return Taken::Wait,
-                Ground::Reserved => {
-                    let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
-                    open.hold();
-                    return Taken::Page(huge);
-                }
-                Ground::Unreserved if open.unreserved() > 0 => {
-                    return open.pop_any(order).map_or(Taken::Nothing, Taken::Page);
-                }
-                Ground::Unreserved if open.surplus() >= most(&open) => {
-                    return Taken::Nothing;
-                }
-                Ground::Unreserved => {}
+        let open = self.open(pool);
+        open.lose_broken(order);
+        match ground {
+            Ground::Reserved(_) if !open.may_hold() => Taken::Wait,
+            Ground::Reserved(of) => {
+                let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
+                open.hold();
+                self.stock.set_subpool(huge.head(), of);
+                Taken::Page(huge)
             }
+            Ground::Unreserved(of) if open.charge(of, 1).is_err() => Taken::Nothing,
+            Ground::Unreserved(of) => self.take_unreserved(open, pool, order, of, Open::overcommit),
         }
+    }
+    /// Takes a page that comes in the place of another one, whose subpool is charged already: where
+    /// none is free one is made, however many may be.
+    pub(crate) fn take_to_replace(&self, order: Order) -> Taken {
+        self.collect();
+        let Ok(pool) = self.pool(order) else { return Taken::Nothing };
+        let open = self.open(pool);
+        open.lose_broken(order);
+        self.take_unreserved(open, pool, order, Subpool::NONE, |_| u64::MAX)
+    }
+    /// Takes a page that nobody reserved, or makes one where there are fewer surplus ones than
+    /// `most`, for a subpool that was charged with it while the pool was open.
+    fn take_unreserved(
+        &self,
+        open: Open<'a, 'm, M, P>,
+        pool: &'a Pool,
+        order: Order,
+        of: Subpool,
+        most: impl Fn(&Open<'a, 'm, M, P>) -> u64,
+    ) -> Taken {
+        if open.unreserved() > 0
+            && let Some(huge) = open.pop_any(order)
+        {
+            self.stock.set_subpool(huge.head(), of);
+            return Taken::Page(huge);
+        }
+        let may_make = open.unreserved() == 0 && open.surplus() < most(&open);
+        drop(open);
+        let taken = if may_make { self.make_one(pool, order, most) } else { Taken::Nothing };
+        match &taken {
+            Taken::Page(huge) => self.stock.set_subpool(huge.head(), of),
+            Taken::Wait | Taken::Nothing if of == Subpool::NONE => {}
+            Taken::Wait | Taken::Nothing => self.open(pool).uncharge(of, 1),
+        }
+        taken
+    }
+    /// Makes a surplus page, where there are fewer than `most`.
+    fn make_one(
+        &self,
+        pool: &'a Pool,
+        order: Order,
+        most: impl Fn(&Open<'a, 'm, M, P>) -> u64,
+    ) -> Taken {
         let _resizing = pool.resizing.lock(self.stock.machine);
         let room = {
             let open = self.open(pool);
@@ -191,29 +247,30 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         batch.pop().expect("it was pushed just now")
     }
     /// Takes a page back that was not mapped.
-    pub(crate) fn put_back(&self, huge: Huge, source: Ground) {
+    pub(crate) fn put_back(&self, huge: Huge, ground: Ground) {
         let order = huge.order();
         let pool = self.pool(order).expect("a huge page has a pool");
         let too_many = {
             let open = self.open(pool);
-            if source == Ground::Reserved {
+            if ground.is_reserved() {
                 open.unhold();
+                self.stock.set_subpool(huge.head(), Subpool::NONE); // the reservation has the charge
             }
             self.come_back(&open, huge)
         };
         if too_many {
-            self.unreserve(order, 0); // gives it up
+            self.unreserve(order, Subpool::NONE, 0); // gives it up
         }
     }
     /// States that a page that was taken broke, and comes back by itself.
-    pub(crate) fn lack(&self, order: Order, source: Ground) {
-        if source == Ground::Reserved {
+    pub(crate) fn lack(&self, order: Order, ground: Ground) {
+        if ground.is_reserved() {
             self.open(self.pool(order).expect("a huge page has a pool")).unhold();
         }
     }
     /// States that a page that was taken is mapped.
-    pub(crate) fn commit(&self, order: Order, source: Ground) {
-        if source == Ground::Reserved {
+    pub(crate) fn commit(&self, order: Order, ground: Ground) {
+        if ground.is_reserved() {
             let open = self.open(self.pool(order).expect("a huge page has a pool"));
             open.unhold();
             open.unreserve(1);

@@ -7,10 +7,11 @@
 
 use super::PoolCounters;
 use super::chain::Chain;
+use super::portion::{Portion, add, get, take};
 use crate::folio::NODES_MAX;
 use crate::frame::{Flag, Kind, Link};
 use crate::memmap::Huge;
-use crate::stock::Stock;
+use crate::stock::{SUBPOOLS, Stock, Subpool};
 use crate::sync::{AtomicU64, Long, Ordering, Spin, SpinGuard};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
@@ -48,6 +49,7 @@ pub(super) struct Pool {
     broken: AtomicU64,      // [l]
     taken_apart: AtomicU64, // [l] of the broken ones
     lost: AtomicU64,        // [l] frame + 1 of the first broken page that may be taken apart, or 0
+    portions: [Portion; SUBPOOLS],
     /// Counts the pages asked for, so that the nodes take turns.
     turn: AtomicU64,
 }
@@ -75,20 +77,16 @@ pub(super) struct Open<'a, 'm, M, P> {
     _held: SpinGuard<'a>,
 }
 
-fn get(word: &AtomicU64) -> u64 {
-    word.load(Ordering::Relaxed)
-}
-fn add(word: &AtomicU64, n: u64) {
-    word.store(get(word) + n, Ordering::Relaxed);
-}
-fn take(word: &AtomicU64, n: u64) {
-    let left = get(word).checked_sub(n).expect("no count of a pool falls below 0 (pool::L1)");
-    word.store(left, Ordering::Relaxed);
-}
-
 impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn new(stock: &'a Stock<'m, M, P>, pool: &'a Pool) -> Self {
         Open { stock, pool, _held: pool.lock.lock(stock.machine) }
+    }
+    pub(super) fn portions(&self) -> &'a [Portion; SUBPOOLS] {
+        &self.pool.portions
+    }
+    /// A subpool that has not ended.
+    pub(super) fn portion(&self, of: Subpool) -> Option<&'a Portion> {
+        self.portions().get(of.nth()?).filter(|portion| portion.is(of))
     }
     fn node_of(&self, head: Frame) -> Node {
         self.stock.folios.node_of(head).expect("a huge page lies in memory")
@@ -224,6 +222,10 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         }
         lost
     }
+    /// Loses such pages of all nodes.
+    pub(super) fn lose_broken(&self, order: Order) {
+        (0..NODES_MAX as u8).for_each(|node| _ = self.lose_first(Node(node), order));
+    }
     pub(super) fn is_broken(&self, head: Frame) -> bool {
         self.stock.identity(head).has(Flag::Poisoned)
     }
@@ -342,6 +344,30 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     }
     pub(super) fn unhold(&self) {
         take(&self.pool.held, 1);
+    }
+    /// Charges a subpool with `count` pages, if it has room for them. What was its own of them is
+    /// anybody's then, and is said: the caller reserves or takes as many before it lets go of the
+    /// lock. The error is how many it has room for.
+    pub(super) fn charge(&self, of: Subpool, count: u64) -> Result<u64, u64> {
+        let room = self.room(of);
+        if count > room {
+            return Err(room);
+        }
+        let own = self.portion(of).map_or(0, |portion| portion.charge(count));
+        self.unreserve(own);
+        Ok(own)
+    }
+    /// How many more pages a subpool may have.
+    pub(super) fn room(&self, of: Subpool) -> u64 {
+        self.portion(of).map_or(u64::MAX, |portion| portion.counters().room())
+    }
+    /// Takes a charge back. What is below the least is kept again (subpool::B2).
+    pub(super) fn uncharge(&self, of: Subpool, count: u64) {
+        self.reserve(self.portion(of).map_or(0, |portion| portion.uncharge(count)));
+    }
+    /// Uncharges a page that comes back.
+    pub(super) fn uncharge_page(&self, head: Frame) {
+        self.uncharge(self.stock.subpool_of(head), 1);
     }
     /// Loses a page that is counted no more. It waits to be taken apart.
     pub(super) fn lose(&self, huge: Huge) {

@@ -20,7 +20,7 @@ use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::frame::{AnonOffset, Index};
 use crate::rmap::{Attachment, AttachmentName, Distances, Pin};
-use crate::stock::{Stock, record};
+use crate::stock::{Stock, Subpool, record};
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, Va, VaRange};
@@ -78,6 +78,18 @@ pub(super) fn copied<M: Machine, P: Paging>(
     let old = Attachment::of(stock, name);
     let at = old.distances();
     Ok(area.attached(attach(stock, child, object(stock, old), at, Some(old))?))
+}
+/// The subpool that pages of an area of huge pages count for. The caller is in the section in which
+/// it found the area, or keeps changes out.
+pub(crate) fn subpool<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    area: &Area,
+) -> Subpool {
+    match area.attachment() {
+        Some(name) => object(stock, Attachment::of(stock, name)).as_object.subpool(),
+        None => space.as_object.subpool(),
+    }
 }
 fn object<'m, M: Machine, P: Paging>(stock: &Stock<'m, M, P>, it: Attachment<'m>) -> &'m Space {
     record(stock.machine, it.object().pa())

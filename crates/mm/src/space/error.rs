@@ -2,7 +2,7 @@
 
 use super::area::{AreaLimit, Flags};
 use super::areas::TooMany;
-use crate::pool::Shortage;
+use crate::pool::{Shortage, SubpoolId};
 use crate::stock::{NoBlock, NoRecord, OverLimit};
 use core::{error, fmt};
 use foliant_units::{Bytes, Pages, Va};
@@ -57,6 +57,8 @@ pub enum MapError {
     Flags(Flags),
     /// The pool has too few pages to reserve.
     NoHugePages(Shortage),
+    /// The subpool ended, or is not one of pages of this size.
+    NoSubpool(SubpoolId),
 }
 
 impl From<NoBlock> for RangeError {
@@ -140,6 +142,11 @@ impl fmt::Display for MapError {
                 )
             }
             MapError::NoHugePages(shortage) => shortage.fmt(f),
+            MapError::NoSubpool(id) => write!(
+                f,
+                "the subpool of {} pages ended, or the object has pages of another size",
+                id.order.bytes()
+            ),
         }
     }
 }

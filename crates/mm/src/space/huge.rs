@@ -22,7 +22,7 @@ use super::record::Space;
 use super::steps::Steps;
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
-use crate::stock::Stock;
+use crate::stock::{Stock, Subpool};
 use crate::sync::Outside;
 use crate::table::{Entry, Paging, Prune, Tables};
 use foliant_machine::Machine;
@@ -91,11 +91,12 @@ pub(super) fn clear_reserved<'s, 'm, M: Machine, P: Paging>(
     for area in space.areas.overlapping(stock.machine, range) {
         steps.take_flushed(gather, stock.machine, 1);
         let Some(order) = area.flags.reserved() else { continue };
-        let piece = area.range.intersect(range);
+        let (piece, of) = (area.range.intersect(range), attach::subpool(stock, space, &area));
         attach::remove_areas(stock, space, piece); // S1: areas first
         let zap = Zap::new(stock, space, Guards::Drop);
         zap.range(gather, piece, steps);
-        stock.unreserve(order, piece.bytes().get() / order.bytes().get() - zap.kept());
+        let pages = piece.bytes().get() / order.bytes().get();
+        stock.unreserve(order, of, pages - zap.kept());
     }
 }
 
@@ -106,7 +107,7 @@ pub(crate) fn dropped<M: Machine, P: Paging>(
     space: &Space,
     (range, order): (VaRange, Order),
     steps: &mut Steps,
-) -> Option<(VaRange, u64)> {
+) -> Option<(VaRange, Subpool, u64)> {
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let areas = space.areas.overlapping(stock.machine, range);
     let count = |area: Area| {
@@ -115,7 +116,7 @@ pub(crate) fn dropped<M: Machine, P: Paging>(
             count += 1;
             None
         });
-        (count > 0).then_some((part, count))
+        (count > 0).then(|| (part, attach::subpool(stock, space, &area), count))
     };
     areas.filter(|area| area.flags.reserved() == Some(order)).find_map(count)
 }

@@ -129,7 +129,8 @@ pub(super) fn dissolve<M: Machine, P: Paging>(
         zap.range(&mut gather, area.range, steps);
         if let Some(order) = area.flags.reserved() {
             let pages = area.range.bytes().get() / order.bytes().get();
-            stock.unreserve(order, pages - (zap.kept() - before));
+            let of = attach::subpool(stock, space, &area);
+            stock.unreserve(order, of, pages - (zap.kept() - before));
         }
         from = area.range.end();
     }

@@ -124,7 +124,7 @@ pub use watch::Watch;
 
 pub(crate) use advise::{advise, cut};
 pub(crate) use anchor::anchor;
-pub(crate) use attach::{Copies, first_copying, may_write_to, zap_attached};
+pub(crate) use attach::{Copies, first_copying, may_write_to, subpool, zap_attached};
 pub(crate) use broken::withdraw;
 pub(crate) use fork::{CopyHuge, fork};
 pub(crate) use huge::{

@@ -13,7 +13,7 @@ use super::steps::Steps;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::frame::AnonOffset;
-use crate::stock::{NoRecord, NoTable, Stock, Supply, record};
+use crate::stock::{NoRecord, NoTable, Stock, Subpool, Supply, record};
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Order, Pages, Va, VaRange};
@@ -23,11 +23,11 @@ pub(crate) fn create_object<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     stamp: u32,
     limit: Option<Pages>,
-    (flags, around): (Flags, Around),
+    (flags, around, subpool): (Flags, Around, Subpool),
 ) -> Result<ObjectId, NoRecord> {
     let id = create(stock, stamp | OF_OBJECTS, limit)?;
     let object: &Space = record(stock.machine, id.frame().pa());
-    object.as_object.begin(flags, around);
+    object.as_object.begin(flags, around, subpool);
     Ok(ObjectId::of(id))
 }
 

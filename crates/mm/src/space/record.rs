@@ -6,7 +6,7 @@ use super::areas::Areas;
 use super::error::RangeError;
 use crate::frame::Claim;
 use crate::rmap::Member;
-use crate::stock::{Charge, Event, OverLimit, OwnFrames, Record, Stock, record};
+use crate::stock::{Charge, Event, OverLimit, OwnFrames, Record, Stock, Subpool, record};
 use crate::sync::{AtomicU64, Ordering, Patient, Spin};
 use crate::table::{Paging, Tables};
 use foliant_machine::Machine;
@@ -75,6 +75,8 @@ pub(super) struct AsObject {
     end: AtomicU64, // [w], read at any time
     /// [`OBJECT`], what its folios are, [`LONE`] and [`ARMED`], which alone may come later.
     flags: AtomicU64, // [a]
+    /// The word of the subpool that its pages count for.
+    subpool: AtomicU64, // [c]
     /// Held over a change of its size and over a punch, from the first step to the last one.
     cutting: Patient,
 }
@@ -97,11 +99,12 @@ impl AsObject {
         self.holds.load(Ordering::SeqCst) & NAMED != 0
     }
     /// Of a new object: it has its name.
-    pub(super) fn begin(&self, flags: Flags, around: Around) {
+    pub(super) fn begin(&self, flags: Flags, around: Around, subpool: Subpool) {
         let bits = (0..).zip(KINDS).filter(|(_, kind)| flags.has(*kind));
         let one = if around == Around::Nothing { OBJECT | LONE } else { OBJECT };
         let word = bits.fold(one, |word, (bit, _)| word | 1 << bit);
         self.flags.store(word, Ordering::Relaxed);
+        self.subpool.store(subpool.word(), Ordering::Relaxed);
         self.holds.store(NAMED, Ordering::SeqCst);
     }
     /// The name goes. Says whether that was the last that held the object; `None` where it was gone
@@ -118,6 +121,9 @@ impl AsObject {
     /// A program is about to answer faults of an area that maps it.
     pub(super) fn note_armed(&self) {
         self.flags.fetch_or(ARMED, Ordering::SeqCst);
+    }
+    pub(super) fn subpool(&self) -> Subpool {
+        Subpool::from_word(self.subpool.load(Ordering::Relaxed))
     }
     /// What a read brings of it.
     pub(super) fn around(&self) -> Around {
@@ -208,6 +214,10 @@ impl Space {
     /// Of an object: the size of its pages, if they come out of a pool.
     pub(crate) fn object_huge(&self) -> Option<Order> {
         self.as_object.flags().huge_order()
+    }
+    /// Of an object: the subpool that its pages count for.
+    pub(crate) fn object_subpool(&self) -> Subpool {
+        self.as_object.subpool()
     }
     /// Of an object: what a read brings of it.
     pub(crate) fn object_around(&self) -> Around {

@@ -59,6 +59,7 @@ impl<M: Machine, P: Paging> Splitter<'_, '_, M, P> {
             return Err((SplitError::Changed(folio.head()), is_ours.then_some(to)));
         }
         let target = to.head();
+        stock.set_subpool(target, stock.subpool_of(folio.head())); // it counts in its place
         put(stock, folio, entries, Shape::Whole, |_, attrs| {
             Back::Leaf(Leaf { pa: target.pa(), attrs })
         });

@@ -23,11 +23,11 @@
 //!   A stretch may be `Absent` and mapped: a leaf came while it was `Moving`, and its mover was
 //!   refused memory.
 
-use super::{Block, Event, NoBlock, NoTable, Stock, Stretch, Supply};
+use super::{Block, Event, NoBlock, NoTable, Stock, Stretch, Subpool, Supply};
 use crate::folio::Class;
 use crate::frame::{
-    Claim, DESCRIPTOR_BYTES, GUESS, Guess, Identity, Link, ORIGIN, Origin, References, TALLY,
-    word_at,
+    Claim, DESCRIPTOR_BYTES, GUESS, Guess, Identity, Link, ORIGIN, Origin, References, SUBPOOL,
+    TALLY, word_at,
 };
 use crate::sync::{Critical, Inside};
 use crate::table::{Attrs, Blocked, Entry, Paging};
@@ -297,6 +297,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     pub(crate) fn set_guess(&self, head: Frame, guess: Guess) {
         self.store(word_at(self.array, head, GUESS), guess.word());
+    }
+    /// The subpool that a huge page counts for, which the caller keeps or has taken.
+    pub(crate) fn subpool_of(&self, head: Frame) -> Subpool {
+        Subpool::from_word(self.load(word_at(self.array, head, SUBPOOL)))
+    }
+    pub(crate) fn set_subpool(&self, head: Frame, of: Subpool) {
+        self.store(word_at(self.array, head, SUBPOOL), of.word());
     }
     /// Replaces such a word if it still is `old`.
     pub(crate) fn replace_link(&self, head: Frame, link: Link, old: u64, new: u64) -> bool {

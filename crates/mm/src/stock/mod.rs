@@ -85,6 +85,7 @@ use deferred::Deferred;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Va};
 use returned::Returned;
+pub(crate) use returned::{SUBPOOLS, Subpool};
 use work::Work;
 use zeros::SharedZeros;
 

@@ -10,7 +10,6 @@ use crate::memory::{managed, manager};
 use alloc::sync::Arc;
 use foliant_files::{Facts, NodeId, Time};
 use foliant_linux::Errno;
-use foliant_units::{Bytes, Order};
 use linux_raw_sys::errno::{EACCES, EINVAL, ESTALE};
 use linux_raw_sys::general::{
     __kernel_timespec, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, UTIME_NOW, UTIME_OMIT, W_OK, stat,
@@ -95,11 +94,9 @@ pub(super) fn statx(thread: &Arc<Thread>, [number, path, flags, _, at, _]: Six) 
 }
 fn put_statfs(node: NodeId, at: u64) -> Answer {
     let told = mounts::told(&world().files.read(), node);
-    let pool = Order::all().find(|order| order.bytes() == Bytes::new(told.page));
-    let counters =
-        pool.filter(|_| told.page > BLOCK).and_then(|order| manager().pools().counters(order).ok());
-    let (all, free) = match counters {
-        Some(pool) => (pool.nr_hugepages, pool.free_hugepages - pool.resv_hugepages),
+    let (all, free) = match told.subpool.and_then(|id| manager().pools().subpool(id)) {
+        Some(subpool) => (subpool.limits.most, subpool.room()),
+        None if told.page > BLOCK => (0, 0), // as Linux says where no size was
         None => (managed().get(), manager().memory().free.get()),
     };
     let mut out: statfs = user::zeros();
