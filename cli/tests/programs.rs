@@ -338,6 +338,11 @@ fn a_file_of_huge_pages_is_read() {
     as_on_linux("huge_reads", include_str!("huge_reads.txt"));
 }
 
+#[test]
+fn what_is_said_of_the_processors_is_what_they_say() {
+    same_on(["1", "3"], "processors", &[]);
+}
+
 /// Recorded from Linux 6.12.
 #[test]
 fn mounts_of_huge_pages_keep_to_their_sizes() {

@@ -4,6 +4,7 @@ use super::super::content::{Content, Piece, Text};
 use super::super::process;
 use super::super::segments;
 use super::super::{clock, mounts, world};
+use super::cpuinfo;
 use super::{READ, RELEASE, TICK, list, mask, put, written};
 use crate::interrupts::{self, Kind};
 use crate::memory::manager;
@@ -119,9 +120,7 @@ impl About {
         written(|out| match self {
             About::Buddyinfo => meminfo::buddyinfo(mm, out),
             About::Cmdline => out.write_str("foliant\n"),
-            About::Cpuinfo => (0..smp::online()).try_for_each(|cpu| {
-                writeln!(out, "processor\t: {cpu}\nvendor_id\t: Foliant\nmodel name\t: x86-64\n")
-            }),
+            About::Cpuinfo => cpuinfo::show(out),
             About::Cpumap => writeln!(out, "{}", mask(|_| true)),
             About::Filesystems => {
                 mounts::KINDS.iter().try_for_each(|(name, _)| writeln!(out, "nodev\t{name}"))

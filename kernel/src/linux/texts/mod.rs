@@ -10,6 +10,7 @@
 //!
 //! **Not here**: what the texts about memory say (`foliant-linux`).
 
+mod cpuinfo;
 mod machine;
 mod memory;
 mod processes;
