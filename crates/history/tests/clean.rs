@@ -132,7 +132,7 @@ fn every_sequence_of_four_operations_is_clean() {
 fn guesses_are_made_and_taken_back() {
     for style in [Style::Partitioned, Style::Racing] {
         let shape = |seed| Shape { cpus: 4, style, sizes: Sizes::Auto, ..Shape::of(seed) };
-        let reports = clean(shape, 300..316);
+        let reports = clean(shape, 320..336);
         let taken: u64 = reports.iter().map(|report| report.taken).sum();
         assert!(taken > 500, "{style}: {taken} pages were given back");
     }
