@@ -171,8 +171,10 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 self.stock.set_subpool(huge.head(), of);
                 Taken::Page(huge)
             }
-            Ground::Unreserved(of) if open.charge(of, 1).is_err() => Taken::Nothing,
-            Ground::Unreserved(of) => self.take_unreserved(open, pool, order, of, Open::overcommit),
+            Ground::Unreserved(of) => match open.charge(of, 1) {
+                Ok(_) => self.take_unreserved(open, pool, order, of, Open::overcommit),
+                Err(_) => Taken::Nothing,
+            },
         }
     }
     /// Takes a page that comes in the place of another one, whose subpool is charged already: where
