@@ -23,7 +23,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_units::Cpu;
-use foliant_x86::{Features, Vectors};
+use foliant_x86::Features;
 
 /// Selectors of ring 3, with its privilege level.
 pub(crate) const USER_DATA: u16 = 0x18 | 3;
@@ -310,7 +310,7 @@ static WIDE: AtomicBool = AtomicBool::new(false);
 /// What the calling CPU can do, as the kernel uses it: its handlers keep the lower halves of vector
 /// registers alone (`trap::T6`).
 pub(crate) fn features() -> Features {
-    Features { vectors: Vectors::Bytes16, ..Features::detect() }
+    Features::detect().lower_halves()
 }
 
 impl Controls {

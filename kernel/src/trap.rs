@@ -22,8 +22,9 @@
 //! - T5. The kernel reaches user memory only where it says so (`cpu::reach_user`), and never runs
 //!   any: a fault that it takes elsewhere is a bug, and is not served. Neither is one of a word
 //!   that no page table may hold, whoever met it.
-//! - T6. Nothing of the kernel touches the upper halves of AVX registers but `cpu::set_uppers`:
-//!   they are a program's for as long as a CPU runs it, in ring 3 and in the kernel.
+//! - T6. Nothing of the kernel changes the upper halves of AVX registers but `cpu::set_uppers`:
+//!   they are a program's for as long as a CPU runs it, in ring 3 and in the kernel. A clear
+//!   gives back what it took (`foliant_x86::Clear::Lent32`).
 //! - T7. Ticks in ring 3 are those between what `trap.s` does before it and behind it: where the
 //!   counter counts instructions (`foliant compare`) they are exact.
 #![allow(unsafe_code)]

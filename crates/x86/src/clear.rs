@@ -5,6 +5,7 @@
 //! | `StoreQ` | through the cache, 8 bytes at a time or as microcode likes | |
 //! | `StoreB` | through the cache, as microcode likes | ERMS |
 //! | `Store16`, `Store32`, `Store64` | through the cache, a vector register at a time | vector registers of that width |
+//! | `Lent32` | as `Store32`, by a register whose upper half is somebody else's (Z2) | AVX, and a CPU that tells whether upper halves are in use |
 //! | `Past8` | past the cache, a general register at a time | |
 //! | `Past16`, `Past32`, `Past64` | past the cache, a vector register at a time | vector registers of that width |
 //! | `ClZero` | past the cache, one line at a time | CLZERO |
@@ -12,12 +13,14 @@
 //! **Invariants**
 //! - Z1. When a primitive returns, its zeros are ordered before every later store of this CPU;
 //!   those that go past the cache are weakly ordered and end with SFENCE.
+//! - Z2. `Lent32` leaves every upper half as it was, and to the CPU as much in use: SSE
+//!   instructions of a program that has never used one are slow behind one that is.
 //!
 //! **Not here**: which one is best (`choice`), how much is cleared at once, and whether memory is
 //! known to be zero (`foliant::zero`).
 #![allow(unsafe_code)]
 
-use crate::features::{Features, Vectors};
+use crate::features::{self, Features, Vectors};
 use core::arch::asm;
 use core::fmt;
 use core::ptr::NonNull;
@@ -37,6 +40,8 @@ pub enum Clear {
     Store16,
     /// Stores of 32 bytes.
     Store32,
+    /// Stores of 32 bytes from a register that is given back.
+    Lent32,
     /// Stores of 64 bytes.
     Store64,
     /// Stores of 8 bytes that go past the cache.
@@ -69,6 +74,7 @@ impl fmt::Display for Clear {
             Clear::StoreB => "rep stosb",
             Clear::Store16 => "movaps 16",
             Clear::Store32 => "vmovaps 32",
+            Clear::Lent32 => "vmovaps 32, lent",
             Clear::Store64 => "vmovaps 64",
             Clear::Past8 => "movnti 8",
             Clear::Past16 => "movntps 16",
@@ -131,11 +137,12 @@ macro_rules! lines {
 
 impl Clear {
     /// Every primitive.
-    pub const ALL: [Clear; 10] = [
+    pub const ALL: [Clear; 11] = [
         Clear::StoreQ,
         Clear::StoreB,
         Clear::Store16,
         Clear::Store32,
+        Clear::Lent32,
         Clear::Store64,
         Clear::Past8,
         Clear::Past16,
@@ -152,6 +159,7 @@ impl Clear {
             Clear::StoreB => features.erms,
             Clear::Store16 | Clear::Past16 => vectors >= Vectors::Bytes16 as u8,
             Clear::Store32 | Clear::Past32 => vectors >= Vectors::Bytes32 as u8,
+            Clear::Lent32 => vectors >= Vectors::Lent32 as u8 && features.in_use,
             Clear::Store64 | Clear::Past64 => vectors >= Vectors::Bytes64 as u8,
             Clear::ClZero => features.clzero,
         }
@@ -160,7 +168,7 @@ impl Clear {
     pub const fn is_cached(self) -> bool {
         match self {
             Clear::StoreQ | Clear::StoreB => true,
-            Clear::Store16 | Clear::Store32 | Clear::Store64 => true,
+            Clear::Store16 | Clear::Store32 | Clear::Lent32 | Clear::Store64 => true,
             Clear::Past8 | Clear::Past16 | Clear::Past32 | Clear::Past64 | Clear::ClZero => false,
         }
     }
@@ -199,6 +207,19 @@ impl Clear {
                 [32, "vmovaps [rax + at], ymm0", 1024],
                 ["vzeroupper"]
             ),
+            Clear::Lent32 => {
+                // SAFETY: the CPU has the primitive, and so what it needs.
+                let lent = unsafe { Lent::take() };
+                lines!(
+                    at,
+                    bytes,
+                    ["vxorps ymm0, ymm0, ymm0"],
+                    [32, "vmovaps [rax + at], ymm0", 1024],
+                    []
+                );
+                // SAFETY: the same.
+                unsafe { lent.give_back() };
+            }
             Clear::Store64 => lines!(
                 at,
                 bytes,
@@ -235,6 +256,47 @@ impl Clear {
     }
 }
 
+/// Register 0 as its owner left it. Where its upper half is somebody else's, compiled code does not
+/// touch it.
+struct Lent {
+    register: [u8; 32],
+    in_use: bool,
+}
+
+impl Lent {
+    /// Notes what the register holds.
+    ///
+    /// # Safety
+    /// The CPU and the system have AVX and [`Features::in_use`].
+    unsafe fn take() -> Lent {
+        let mut register = [0; 32];
+        // SAFETY: the caller's promise; the target is ours.
+        let in_use = unsafe { features::uppers_in_use() };
+        // SAFETY: the same.
+        unsafe {
+            asm!("vmovups [{}], ymm0", in(reg) &raw mut register,
+                options(nostack, preserves_flags))
+        };
+        Lent { register, in_use }
+    }
+
+    /// Puts it back (Z2). Where none was in use all upper halves are 0 again, and the CPU is told.
+    ///
+    /// # Safety
+    /// As for [`Self::take`].
+    unsafe fn give_back(self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            asm!("vmovups ymm0, [{}]", in(reg) &raw const self.register, out("xmm0") _,
+                options(nostack, readonly, preserves_flags))
+        };
+        if !self.in_use {
+            // SAFETY: the same; it leaves the lower halves as they are.
+            unsafe { asm!("vzeroupper", options(nomem, nostack, preserves_flags)) };
+        }
+    }
+}
+
 /// A primitive that this CPU has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Primitive(Clear);
@@ -263,13 +325,40 @@ pub(crate) fn lines_of(memory: &mut [u8]) -> &mut [u8] {
     &mut rest[..whole]
 }
 
-/// Copies `bytes`, a multiple of 8. A CPU that changes the source meanwhile changes what is copied,
-/// and nothing else.
+/// What [`copy`] copies in one turn of its loop by a lent register.
+const TURN: u64 = 1024;
+
+/// Copies `bytes`, a multiple of 8: by a lent register where memory is cleared best so (`like`; as
+/// microcode stores, it also copies), and by `rep movsq` elsewhere. A CPU that changes the source
+/// meanwhile changes what is copied, and nothing else.
 ///
 /// # Safety
 /// The target is mapped, writable and the caller's alone, the source is mapped, and they do not
-/// overlap.
-pub(crate) unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, bytes: u64) {
+/// overlap. The CPU has `like`.
+pub(crate) unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, bytes: u64, like: Clear) {
+    if like == Clear::Lent32 && bytes > 0 && bytes.is_multiple_of(TURN) {
+        // SAFETY: the CPU has the primitive, and so what it needs.
+        let lent = unsafe { Lent::take() };
+        // SAFETY: the caller's promise, and as below.
+        unsafe {
+            asm!(
+                "2:",
+                "at = 0",
+                ".rept 1024 / 32",
+                "vmovups ymm0, [rsi + at]",
+                "vmovups [rdi + at], ymm0",
+                "at = at + 32",
+                ".endr",
+                "add rsi, 1024",
+                "add rdi, 1024",
+                "sub rcx, 1024",
+                "jnz 2b",
+                inout("rsi") from.as_ptr() => _, inout("rdi") to.as_ptr() => _,
+                inout("rcx") bytes => _, out("xmm0") _, options(nostack))
+        };
+        // SAFETY: as above.
+        return unsafe { lent.give_back() };
+    }
     // SAFETY: the caller's promise; the direction flag is clear, as the ABI has it. For the
     // compiler this is no access of a Rust object, so a source that changes is no data race.
     unsafe {
@@ -314,16 +403,64 @@ mod tests {
 
     #[test]
     fn a_copy_is_exact() {
-        for (first, count) in [(1, 0), (1, 1), (2, 63), (5, 1025)] {
+        let lent = Clear::Lent32.is_usable(&Features::detect()).then_some(Clear::Lent32);
+        let counts = [(1, 0), (1, 1), (1, 16), (2, 63), (3, 64), (5, 1025)];
+        let all = lent.into_iter().chain([Clear::StoreQ]);
+        for (like, (first, count)) in all.flat_map(|like| counts.map(|count| (like, count))) {
             let mut source = blocks(first + count);
             let mut target = vec![Block([0xee; LINE]); first + count + 3];
             let from = NonNull::from(&mut source[first..]).cast();
             let to = NonNull::from(&mut target[first..]).cast();
             // SAFETY: two vectors of their own.
-            unsafe { copy(from, to, (count * LINE) as u64) };
+            unsafe { copy(from, to, (count * LINE) as u64, like) };
             let mut want = vec![Block([0xee; LINE]); first + count + 3];
             want[first..first + count].copy_from_slice(&source[first..]);
-            assert!(target == want, "{count} lines from line {first}");
+            assert!(target == want, "{like}: {count} lines from line {first}");
+        }
+    }
+
+    extern "C" fn clear_a_page(page: &mut [Block; 64]) {
+        // SAFETY: the page is ours, and the test asked for the primitive.
+        unsafe { Clear::Lent32.run(NonNull::from(page).cast(), 4096) }
+    }
+    extern "C" fn copy_a_page(page: &mut [Block; 64]) {
+        let from = [Block([3; LINE]); 64];
+        let (from, to) = (NonNull::from(&from).cast(), NonNull::from(page).cast());
+        // SAFETY: as above.
+        unsafe { copy(from, to, 4096, Clear::Lent32) }
+    }
+
+    /// Z2, where the CPU of the test tells what is in use.
+    #[test]
+    fn upper_halves_are_left_as_they_were() {
+        let features = Features::detect();
+        if !Clear::Lent32.is_usable(&features) {
+            return;
+        }
+        let page = &mut [Block([1; LINE]); 64];
+        for work in [clear_a_page, copy_a_page] {
+            let (before, mut after) = ([0x5a_u8; 32], [[0_u8; 32]; 2]);
+            // SAFETY: the function takes one argument, and what it may change is said to change.
+            unsafe {
+                asm!(
+                    "vmovups ymm0, [r12]",
+                    "vmovups ymm9, [r12]",
+                    "call r14",
+                    "vmovups [r13], ymm0",
+                    "vmovups [r13 + 32], ymm9",
+                    "vzeroupper",
+                    in("r12") &raw const before, in("r14") work,
+                    in("r13") &raw mut after, in("rdi") &raw mut *page,
+                    clobber_abi("C"))
+            };
+            assert!(after.iter().all(|register| register[16..] == before[16..]), "{after:x?}");
+            // SAFETY: the CPU has it, and nothing is kept in upper halves.
+            unsafe { asm!("vzeroupper", options(nomem, nostack, preserves_flags)) };
+            // SAFETY: the test asked for it.
+            let before = unsafe { features::uppers_in_use() };
+            work(page);
+            // SAFETY: as above.
+            assert_eq!(unsafe { features::uppers_in_use() }, before);
         }
     }
 
@@ -340,6 +477,14 @@ mod tests {
             [Clear::Store16, Clear::Store32, Clear::Store64].map(|clear| clear.is_usable(&with))
         });
         assert_eq!(wide, [[true, false, false], [true, true, false], [true, true, true]]);
+        let lent = [false, true].map(|in_use| {
+            [Vectors::Bytes16, Vectors::Lent32, Vectors::Bytes32].map(|vectors| {
+                let with = Features { vectors, in_use, ..none };
+                [Clear::Lent32, Clear::Store32].map(|clear| clear.is_usable(&with))
+            })
+        });
+        let without = [[false, false], [false, false], [false, true]];
+        assert_eq!(lent, [without, [[false, false], [true, false], [true, true]]]);
     }
 
     #[test]
@@ -375,7 +520,7 @@ mod tests {
         };
         let bytes = |at: usize, count: usize| (at..at + count).map(byte).collect::<Vec<_>>();
         let (mut past, mut through, mut at) = (0, 0, 0);
-        while past + through < 8 {
+        while past + through < 9 {
             assert!(at < REACH, "{past} loops past the cache and {through} through it");
             let is_end = bytes(at, 4) == ADD && byte(at + 5) == 0x39 && byte(at + 7) == 0x72;
             at += 1;
@@ -393,7 +538,7 @@ mod tests {
             past += usize::from(is_past);
             through += usize::from(!is_past);
         }
-        assert_eq!((past, through), (5, 3));
+        assert_eq!((past, through), (5, 4));
     }
 
     /// TR-Z5: stores past the cache are weakly ordered. Another CPU that sees what was stored after

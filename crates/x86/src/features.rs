@@ -19,6 +19,9 @@ pub enum Vectors {
     None,
     /// 16 bytes: SSE2, which every CPU has.
     Bytes16,
+    /// 32 bytes, one register at a time that is given back as it was found: what the upper halves
+    /// hold is somebody else's, and nobody keeps it meanwhile.
+    Lent32,
     /// 32 bytes: AVX.
     Bytes32,
     /// 64 bytes: AVX-512.
@@ -62,8 +65,11 @@ pub struct Features {
     /// AVX, and XSAVE, by which a kernel lets programs use it: where `CR4.OSXSAVE` and XCR0 say so.
     pub avx: bool,
     /// The widest vector registers that may be used: those that the running system keeps for each
-    /// thread. A kernel whose handlers do not save them sets [`Vectors::None`].
+    /// thread. A kernel whose handlers do not save them sets [`Vectors::None`], and one that saves
+    /// the lower halves alone [`Features::lower_halves`].
     pub vectors: Vectors,
+    /// XGETBV says which registers are as a CPU starts with them.
+    pub in_use: bool,
     /// INVLPG of a large page ends no more than 4 KiB of what the processor runs from it: QEMU,
     /// where it runs the machine's code itself (TCG), goes on with what it translated of the rest.
     pub invlpg_keeps_code: bool,
@@ -100,6 +106,7 @@ impl Features {
         clzero: false,
         avx: false,
         vectors: Vectors::Bytes16,
+        in_use: false,
         invlpg_keeps_code: false,
         invariant_tsc: false,
         physical_bits: 36,
@@ -109,6 +116,14 @@ impl Features {
     /// Whether tags are used. INVPCID, or a change of `CR4.PGE`, ends everything under all of them.
     pub(crate) const fn tagging(&self) -> Tagging {
         if self.pcid && self.pge { Tagging::On } else { Tagging::Off }
+    }
+
+    /// The same for a kernel whose handlers keep the lower halves of vector registers alone, and
+    /// leave the upper ones where they are: to a program that may have AVX, as the kernel sets
+    /// XCR0 before it clears anything.
+    pub const fn lower_halves(self) -> Features {
+        let lent = self.avx && self.in_use;
+        Features { vectors: if lent { Vectors::Lent32 } else { Vectors::Bytes16 }, ..self }
     }
 
     /// Asks the calling CPU.
@@ -131,6 +146,10 @@ impl Features {
         let bits = |byte: u32, least| if byte & 0xff == 0 { least } else { byte as u8 };
         // The leaf counts the pages behind the first one.
         let invlpgb = bit(sizes.ebx, 3).then(|| Pages::new(u64::from(sizes.edx & 0xffff) + 1));
+        let state = match cpuid(0, 0).eax >= XSAVE {
+            true => cpuid(XSAVE, 1),
+            false => NOTHING,
+        };
         // The system says which registers it keeps, if it says anything at all.
         let kept = if bit(base.ecx, 27) { kept() } else { 0 };
         let vectors = match (bit(base.ecx, 28), bit(more.ebx, 16)) {
@@ -140,6 +159,7 @@ impl Features {
         };
         Features {
             vectors,
+            in_use: bit(state.eax, 2),
             invlpg_keeps_code: [host.ebx, host.ecx, host.edx] == TCG,
             pge: bit(base.edx, 13),
             pcid: bit(base.ecx, 17),
@@ -164,6 +184,9 @@ impl Features {
     }
 }
 
+/// The leaf of `cpuid` about XSAVE, whose second part says what its instructions can do.
+const XSAVE: u32 = 0xd;
+
 /// Bits of XCR0: the lower and middle parts of vector registers; these, the masks and the upper
 /// parts.
 const KEEPS_32: u64 = 0b110;
@@ -183,6 +206,20 @@ pub fn kept_state() -> u64 {
             options(nomem, nostack, preserves_flags))
     };
     u64::from(high) << 32 | u64::from(low)
+}
+
+/// Whether the upper halves of vector registers hold anything, as far as the CPU says.
+///
+/// # Safety
+/// The CPU has [`Features::in_use`], and the system has made XGETBV usable.
+pub(crate) unsafe fn uppers_in_use() -> bool {
+    let low: u32;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("xgetbv", in("ecx") 1, out("eax") low, out("edx") _,
+            options(nomem, nostack, preserves_flags))
+    };
+    low & 0b100 != 0
 }
 
 #[cfg(test)]
@@ -252,6 +289,15 @@ mod tests {
     }
 
     #[test]
+    fn upper_halves_are_lent_where_their_use_is_told() {
+        for (avx, in_use) in [(false, false), (false, true), (true, false), (true, true)] {
+            let widest = Features { avx, in_use, vectors: Vectors::Bytes64, ..Features::BASELINE };
+            let want = if avx && in_use { Vectors::Lent32 } else { Vectors::Bytes16 };
+            assert_eq!(widest.lower_halves().vectors, want, "{widest:?}");
+        }
+    }
+
+    #[test]
     fn each_bit_is_read_from_its_place() {
         let only = |number, register: usize, value: u32| {
             move |leaf: u32, _: u32| {
@@ -268,7 +314,8 @@ mod tests {
         let none = Features::BASELINE;
         let (extended, sizes) = (0x8000_0001, 0x8000_0008);
         let wide = Features { vectors: Vectors::Bytes32, ..none };
-        let table: [(u32, usize, u32, Features); 21] = [
+        let table: [(u32, usize, u32, Features); 22] = [
+            (XSAVE, 0, 1 << 2, Features { in_use: true, ..none }),
             (1, 2, 0b101 << 26, Features { avx: true, ..none }),
             (1, 2, 1 << 26, none),
             (1, 2, 0b11 << 27, wide),

@@ -74,6 +74,8 @@ unsafe impl<H: Host> PhysMem for X86<'_, H> {
 
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         // SAFETY: the caller's promise.
-        unsafe { copy(self.at(from), self.at(to), bytes.get()) };
+        let like = self.settings().clear.of(bytes, Caching::Cached);
+        // SAFETY: the caller's promise; `X86::new` checked that the CPU has the primitive.
+        unsafe { copy(self.at(from), self.at(to), bytes.get(), like) };
     }
 }
