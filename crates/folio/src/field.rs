@@ -388,7 +388,12 @@ impl<'m> Field<'m> {
     }
     /// Free frames.
     pub(super) fn count(self) -> u32 {
-        (0..WORDS).map(|at| self.bits(at).free().count_ones()).sum()
+        let bits = |at| match self.bits(at).free() {
+            0 => 0, // most words are all used or all free, and not every CPU counts bits at once
+            u32::MAX => u32::BITS,
+            some => some.count_ones(),
+        };
+        (0..WORDS).map(bits).sum()
     }
     /// Adds, per order up to 8, the free blocks that are not halves of larger ones.
     pub(super) fn count_maximal(self, into: &mut [u64; 19]) {

@@ -191,20 +191,6 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
             self.put(slot, P::leaf(pa.add(n as u64 * span), self.level, attrs));
         }
     }
-    /// Maps one of `frames` by each of the words of `slots`, which the caller has seen to be 0, as
-    /// far as there is one: in no group.
-    pub fn map_each(
-        &self,
-        slots: Slots,
-        frames: impl Iterator<Item = Option<Frame>>,
-        attrs: Attrs,
-    ) {
-        for (slot, frame) in slots.iter().zip(frames) {
-            if let Some(frame) = frame {
-                self.put(slot, P::leaf(frame.pa(), self.level, attrs));
-            }
-        }
-    }
     /// How many words from the first of `slots` on are written alike, and whether as one group.
     fn unit(&self, slots: Slots, pa: Pa) -> (usize, bool) {
         let Some(group) = P::group(self.level) else {

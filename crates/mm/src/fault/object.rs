@@ -27,7 +27,7 @@
 //!   object where nothing is mapped side by side are looked at, kept and published under one hold
 //!   of the table's lock, by J1; and so is the page itself where it is read and is a folio of its
 //!   own. What is promised and not touched comes with no other. What is not had for them, such as
-//!   the charge, ends nothing: the page comes alone.
+//!   the charge, ends nothing: the page comes, whose charge is had before theirs.
 //! - J5. A private area of huge pages has a page of its own where the object has none, and a copy
 //!   where it was written; either is published while the table's lock is held and the object does
 //!   not end before it. A page of the object is mapped read-only and copied then: it is told from
@@ -58,7 +58,7 @@ use crate::space::{
     watched,
 };
 use crate::stock::{Event, NoTable, record};
-use crate::table::{Attrs, Entry, Found, Paging};
+use crate::table::{Attrs, Entry, Found, Paging, Slots};
 use crate::zero;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa, Pages, Va, VaRange};
@@ -67,8 +67,13 @@ use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa, Pages, Va, VaRange};
 /// more comes under one hold of a lock.
 const AROUND: Order = Order::new(4).expect("64 KiB");
 
-/// Pages of an object side by side, as far as it has them: each with the head of its folio.
-type Company = [Option<(Frame, Frame)>; AROUND.pages().get() as usize];
+/// Whether the page that is accessed comes with what is around it. Its charge is its caller's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Accessed {
+    Comes,
+    /// It is there, or the object has none.
+    Stays,
+}
 
 /// How much of an object is mapped, and how.
 #[derive(Clone, Copy)]
@@ -126,7 +131,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if let Step::Done(Outcome::Mapped(order)) = step {
             let range = self.company((area, attached), &page, order);
             if let Some(range) = range {
-                self.share_company(area, attached, range);
+                self.share_company(area, attached, range, Accessed::Stays);
             }
         }
         step
@@ -294,7 +299,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let there = VaRange::sized(first, around.bytes()).expect("pages that an object can have");
         let has_some = object.tables(self.stock).leaves(there).next().is_some();
         if has_some && self.ensure(Level::BASE, found).is_ok() {
-            self.share_company(area, attached, around);
+            self.share_company(area, attached, around, Accessed::Stays);
         }
     }
     /// Maps the page with what comes with it, where it is read and is a folio of its own, by a look
@@ -312,12 +317,23 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             _ => return None,
         }
         self.ensure(Level::BASE, found).ok()?;
-        let came = self.share_company(area, attached, self.around(area));
+        let me = self.stock.machine.me();
+        self.space.charge(me, 1).ok()?;
+        let came = self.share_company(area, attached, self.around(area), Accessed::Comes);
+        if !came {
+            self.space.uncharge(me, 1);
+        }
         came.then_some(Step::Done(Outcome::Mapped(Order::BASE)))
     }
     /// Maps what the object has in a range, as far as it lies in the area and in the table of the
     /// page accessed. Says whether that page came.
-    fn share_company(&self, area: &Area, attached: Attachment<'_>, range: VaRange) -> bool {
+    fn share_company(
+        &self,
+        area: &Area,
+        attached: Attachment<'_>,
+        range: VaRange,
+        accessed: Accessed,
+    ) -> bool {
         let table = Level::SIZE_2M.span();
         let table = VaRange::sized(self.va.align_down(table), table).expect("a user page is in it");
         let block = range.intersect(area.range).intersect(table);
@@ -325,7 +341,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         while at < block.end() {
             let (level, pages) = self.in_one_table(attached, (at, block.end()));
             if let Some(level) = level {
-                let (had, is_with_it) = self.share_run(area, attached, at, (level, pages));
+                let (had, is_with_it) =
+                    self.share_run((area, attached), at, (level, pages), accessed);
                 came |= is_with_it;
                 around += had - u64::from(is_with_it);
             }
@@ -355,64 +372,65 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         (has_some.then_some(there.level), most / FRAME_BYTES)
     }
     /// Publishes entries of what an object has of so many pages from `first` on, where nothing is
-    /// mapped; `level` is that of the object's table. Says how many, and whether the page accessed
-    /// is one of them.
+    /// mapped; `level` is that of the object's table, whose lock keeps the pages (J2). Says how
+    /// many, and whether the page accessed is one of them. What is broken, or promised and not
+    /// touched, is left out, and so is what the charge is refused for.
     fn share_run(
         &self,
-        area: &Area,
-        attached: Attachment<'_>,
+        (area, attached): (&Area, Attachment<'_>),
         first: Va,
         (level, pages): (Level, u64),
+        accessed: Accessed,
     ) -> (u64, bool) {
+        const NOTHING: (u64, bool) = (0, false);
+        let (stock, me) = (self.stock, self.stock.machine.me());
         let seen = Seen { entries: pages as usize, ..Seen::one(area, first, Level::BASE, 0) };
-        let Some(agreed) = self.view.agree_on_area(&seen) else { return (0, false) };
-        let at = place(attached, first);
-        let kept = self.keep_run(at, attached, (level, pages), |nth| agreed.is_empty_at(nth));
-        let Some((kept, had)) = kept else { return (0, false) };
-        let frames = kept.iter().map(|kept| kept.map(|(frame, _)| frame));
-        agreed.map_each(frames, attrs_of_object(area.flags));
-        let nth = self.va.get().wrapping_sub(first.get()) / FRAME_BYTES;
-        (had, kept.get(nth as usize).is_some_and(Option::is_some))
-    }
-    /// Charges what an object has of those of so many pages from `at` on that `is_wanted`, and adds
-    /// references for entries of it; says how many there are. The lock of the object's table keeps
-    /// the pages (J2), and the caller has that of the table that gets the entries (J1). What is
-    /// broken, or promised and not touched, is left out. Where nothing is had, or the charge is
-    /// refused, it is nothing.
-    #[inline]
-    fn keep_run(
-        &self,
-        at: Va,
-        attached: Attachment<'_>,
-        (level, pages): (Level, u64),
-        is_wanted: impl Fn(usize) -> bool,
-    ) -> Option<(Company, u64)> {
-        let stock = self.stock;
+        let Some(agreed) = self.view.agree_on_area(&seen) else { return NOTHING };
         let object: &Space = record(stock.machine, attached.object().pa());
-        let locked = object.tables(stock).lock(at, level).ok()?;
-        let (mut kept, mut had): (Company, u64) = ([None; _], 0);
-        for (nth, place) in (0..pages as usize).zip(&mut kept) {
-            let va = at.add(nth as u64 * FRAME_BYTES);
-            let slot = locked.index_of(va);
-            let entry = if is_wanted(nth) { locked.entry(slot) } else { Entry::None };
-            let Entry::Leaf { pa, .. } = entry else { continue };
-            let inside = va.offset_from(locked.va_of(slot)) / FRAME_BYTES;
-            let frame = pa.frame().add(Pages::new(inside));
-            let (head, folio) = stock.folio_of(frame);
-            if folio.kind() == Kind::Anon
-                && !folio.has(Flag::Poisoned)
-                && !folio.has(Flag::Promised)
-            {
-                *place = Some((frame, head));
-                had += 1;
+        let at = place(attached, first);
+        let Ok(theirs) = object.tables(stock).lock(at, level) else { return NOTHING };
+        // Where the object has a large leaf it says all of them.
+        let slot = theirs.index_of(at);
+        let large = match theirs.entry(slot) {
+            _ if level == Level::BASE => None,
+            Entry::Leaf { pa, .. } => Some(pa.add(at.offset_from(theirs.va_of(slot))).frame()),
+            _ => return NOTHING,
+        };
+        let slots = Slots::new(slot, if large.is_some() { 1 } else { pages as usize });
+        let slots = slots.expect("they lie in one table");
+        let frame_at = |nth: u64| match large {
+            Some(first) => Some(first.add(Pages::new(nth))),
+            None => {
+                let slot = slots.nth(nth as usize); // a group's word says by its place what it maps
+                match P::decode(theirs.get(slot), Level::BASE, slot) {
+                    Entry::Leaf { pa, .. } => Some(pa.frame()),
+                    _ => None,
+                }
             }
+        };
+        let (attrs, all_empty) = (attrs_of_object(area.flags), agreed.are_empty());
+        let own = self.va.get().wrapping_sub(first.get()) / FRAME_BYTES;
+        let (mut had, mut is_with_it) = (0, false);
+        for nth in 0..pages {
+            let is_own = nth == own;
+            let is_wanted = (all_empty || agreed.is_empty_at(nth as usize))
+                && (!is_own || accessed == Accessed::Comes);
+            let Some(frame) = frame_at(nth).filter(|_| is_wanted) else { continue };
+            let (head, folio) = stock.folio_of(frame);
+            let is_used = !folio.has(Flag::Poisoned) && !folio.has(Flag::Promised);
+            if folio.kind() != Kind::Anon || !is_used {
+                continue;
+            }
+            if !is_own && self.space.charge(me, 1).is_err() {
+                break;
+            }
+            // References come before entries (frame::descriptor::D2).
+            stock.add_references(head, 1);
+            agreed.map_nth(nth as usize, frame, attrs);
+            had += 1;
+            is_with_it |= is_own;
         }
-        if had == 0 || self.space.charge(stock.machine.me(), had).is_err() {
-            return None;
-        }
-        // References come before entries (frame::descriptor::D2).
-        kept.iter().flatten().for_each(|(_, head)| stock.add_references(*head, 1));
-        Some((kept, had))
+        (had, is_with_it)
     }
 
     /// Maps a copy of the page, which is the space's alone.

@@ -172,6 +172,10 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
     pub(crate) fn level(&self) -> Level {
         self.locked.level()
     }
+    /// Whether all of the entries are empty.
+    pub(crate) fn are_empty(&self) -> bool {
+        self.locked.are_empty(self.slots)
+    }
     /// Whether the nth of the entries is empty.
     pub(crate) fn is_empty_at(&self, nth: usize) -> bool {
         self.locked.get(self.slots.nth(nth)) == 0
@@ -210,9 +214,11 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
             false => self.locked.map_alike(self.slots, frame.pa(), attrs),
         }
     }
-    /// Writes the entries for which there are `frames`, in no group. The others stay as they are.
-    pub(crate) fn map_each(self, frames: impl Iterator<Item = Option<Frame>>, attrs: Attrs) {
-        self.locked.map_each(self.slots, frames, attrs);
+    /// Maps `frame` by the nth of the entries, a base page's, which is empty: in no group.
+    #[inline]
+    pub(crate) fn map_nth(&self, nth: usize, frame: Frame, attrs: Attrs) {
+        let word = P::leaf(frame.pa(), Level::BASE, attrs);
+        self.locked.fill(Slots::one(self.slots.nth(nth)), word, 0);
     }
     /// Writes `word`, which no group has, into each of the entries.
     pub(crate) fn repeat(self, word: u64) {

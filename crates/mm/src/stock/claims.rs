@@ -250,7 +250,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// its memory was reported broken.
     pub(crate) fn delist(&self, head: Frame, entries: u64) -> Option<Claim> {
         let identity = self.identity(head);
-        let last = self.count_down(head, identity, References::of_entries(entries))?;
+        let dropped = References::of_entries(entries);
+        let last = self.count_down(head, identity, dropped, &mut { dropped })?;
         if last.has(Flag::Poisoned) {
             self.lose_folio(head, last);
             return None;
@@ -304,8 +305,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let mut start = frames.start();
         let mut gone = 0;
         let page = Identity::new(Kind::Kernel, Order::BASE);
+        let one = References::of_entries(1);
         for frame in frames.iter() {
-            let last = self.count_down(frame, page, References::of_entries(1));
+            let last = self.count_down(frame, page, one, &mut { one });
             if last.is_some_and(|last| !last.has(Flag::Poisoned)) {
                 gone += 1;
                 continue;
@@ -389,6 +391,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     #[inline]
     pub(crate) fn folio_of(&self, frame: Frame) -> (Frame, Identity) {
         let identity = self.identity_of(frame);
+        if identity.order() == Order::BASE {
+            return (frame, identity);
+        }
         let head = identity.head(frame);
         (head, if head == frame { identity } else { self.identity_of(head) })
     }
@@ -448,8 +453,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn drop_pages(&self, first: Frame, count: u64, _: Flushed) {
         let mut ended = Ended::new(self);
         let page = Identity::new(Kind::Anon, Order::BASE);
+        let one = References::of_entries(1);
+        let mut had = one; // pages of a file have an entry each that is the file's
         for frame in (0..count).map(|nth| first.add(Pages::new(nth))) {
-            match self.count_down(frame, page, References::of_entries(1)) {
+            match self.count_down(frame, page, one, &mut had) {
                 Some(last) if last == page => ended.push(frame),
                 Some(last) => self.end_of(frame, last),
                 None => {}
@@ -463,7 +470,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let identity = self.identity_of(head); // it is described as long as we have references
         // What ends is what it is at the end: a walker may have counted a page on its way from one
         // kind to another, and be the last one to let go.
-        if let Some(last) = self.count_down(head, identity, dropped) {
+        // Most of the time nobody else has any.
+        if let Some(last) = self.count_down(head, identity, dropped, &mut { dropped }) {
             self.end_of(head, last);
         }
     }
@@ -481,23 +489,29 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Drops references. Where nobody has any left it says what the folio is, which the caller
     /// ends. Apart from a freeze nothing else ends the last one: so exactly one caller ends the
     /// folio, and that caller sees the mark of broken memory, which was made before its maker's
-    /// reference went (holds::B4).
+    /// reference went (holds::B4). `had` is how many there were, probably, and then how many there
+    /// were.
     #[inline(always)]
-    fn count_down(&self, head: Frame, identity: Identity, dropped: References) -> Option<Identity> {
+    fn count_down(
+        &self,
+        head: Frame,
+        identity: Identity,
+        dropped: References,
+        had: &mut References,
+    ) -> Option<Identity> {
         let order = identity.order();
         let huge = identity.kind() == Kind::Huge;
-        let mut before = dropped; // most of the time nobody else has any
         loop {
-            let Some(left) = before.without(dropped) else {
-                panic!("{head:?} had {before:?}, {dropped:?} were dropped")
+            let Some(left) = had.without(dropped) else {
+                panic!("{head:?} had {had:?}, {dropped:?} were dropped")
             };
             // It is marked while our references still keep the folio from being given back.
             if !huge && left.entries() > 0 && left.entries() < order.pages().get() {
                 self.mark_partly_mapped(head, order);
             }
-            match self.replace_references(head, before.word(), left.word()) {
+            match self.replace_references(head, had.word(), left.word()) {
                 Ok(_) => return (left == References::NONE).then(|| self.identity_of(head)),
-                Err(now) => before = References::from_word(now),
+                Err(now) => *had = References::from_word(now),
             }
         }
     }
