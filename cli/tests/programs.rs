@@ -349,6 +349,12 @@ fn mounts_of_huge_pages_keep_to_their_sizes() {
     as_on_linux("mount_sizes", include_str!("mount_sizes.txt"));
 }
 
+/// Recorded from Linux 6.12.
+#[test]
+fn what_is_promised_is_what_the_words_allow() {
+    as_on_linux("promises", include_str!("promises.txt"));
+}
+
 /// As Linux 6.12's source says of its device: no Linux here has that.
 #[test]
 fn pages_that_a_device_has_stay_the_program_s() {

@@ -100,6 +100,8 @@ struct Held<'a, 'm, M: Machine, P: Paging> {
     page: u64,
     bytes: AtomicU64,
     seals: Seals,
+    /// Whether all of it was promised as it was made, and not each page as it comes.
+    is_promised: bool,
     segment: Option<AsSegment>,
 }
 
@@ -110,12 +112,15 @@ struct Begins {
     page: u64,
     /// Those of `memfd_create` that say how it is sealed.
     flags: u32,
+    /// Whether all of it was promised.
+    is_promised: bool,
     segment: Option<AsSegment>,
     subpool: Option<SubpoolId>,
 }
 
 impl Begins {
-    const SMALL: Begins = Begins { bytes: 0, page: PAGE, flags: 0, segment: None, subpool: None };
+    const SMALL: Begins =
+        Begins { bytes: 0, page: PAGE, flags: 0, is_promised: false, segment: None, subpool: None };
 }
 
 impl<M: Machine, P: Paging> Drop for Held<'_, '_, M, P> {
@@ -157,20 +162,26 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         huge(page.get()).ok_or(Errno::INVAL)?;
         Self::named(mm, listed(path), Begins { page: page.get(), subpool, ..Begins::SMALL })
     }
-    /// The file behind a shared anonymous mapping, of pages of this size.
-    pub fn zeros(mm: &'a Manager<'m, M, P>, bytes: u64, page: u64) -> Result<Self, Errno> {
+    /// The file behind a shared anonymous mapping, of pages of this size, and whether it was
+    /// promised.
+    pub(crate) fn zeros(
+        mm: &'a Manager<'m, M, P>,
+        (bytes, page): (u64, u64),
+        is_promised: bool,
+    ) -> Result<Self, Errno> {
         let name = if page > PAGE { POOLED } else { "/dev/zero (deleted)" };
-        Self::named(mm, name.into(), Begins { bytes, page, ..Begins::SMALL })
+        Self::named(mm, name.into(), Begins { bytes, page, is_promised, ..Begins::SMALL })
     }
-    /// The file of a segment, of pages of this size.
+    /// The file of a segment, of pages of this size, and whether it was promised.
     pub(crate) fn segment(
         mm: &'a Manager<'m, M, P>,
         (key, id): (i32, i32),
         (bytes, page): (u64, u64),
+        is_promised: bool,
     ) -> Result<Self, Errno> {
         let (attaches, vmas) = (AtomicU64::new(0), AtomicU64::new(0));
         let segment = Some(AsSegment { id, attaches, vmas });
-        let begins = Begins { bytes, page, segment, ..Begins::SMALL };
+        let begins = Begins { bytes, page, is_promised, segment, ..Begins::SMALL };
         Self::named(mm, format!("/SYSV{key:08x} (deleted)"), begins)
     }
     /// Reserves its huge pages, all of them or none.
@@ -179,14 +190,14 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         Ok(self.0.mm.reserve_object(self.object(), Pages::new(0), all)?)
     }
     fn named(mm: &'a Manager<'m, M, P>, name: String, begins: Begins) -> Result<Self, Errno> {
-        let Begins { bytes, page, flags, segment, subpool } = begins;
+        let Begins { bytes, page, flags, is_promised, segment, subpool } = begins;
         // A read of a segment's page brings it alone.
         let around = if segment.is_some() { Around::Nothing } else { Around::Present };
         let (pages, size) = (room::<P>(bytes), huge(page).unwrap_or(Flags::NONE));
         let request = ObjectRequest { pages, flags: size, around, subpool, limit: None };
         let object = mm.create_object(&request)?;
         let (bytes, seals) = (AtomicU64::new(bytes), Seals::of(flags));
-        let held = Held { mm, object, name, page, bytes, seals, segment };
+        let held = Held { mm, object, name, page, bytes, seals, is_promised, segment };
         Ok(MemoryFile(Arc::new(held), Opened::AS_IT_IS))
     }
     /// The same file, opened by another attach that gives its mappings no more than these rights.
@@ -249,6 +260,13 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     pub(crate) fn small_pages(&self) -> u64 {
         let pages = self.0.mm.object_pages(self.0.object).filter(|_| self.0.page == PAGE);
         pages.map_or(0, |pages| pages.get())
+    }
+    /// Pages of memory that was promised for it: all that it may have, or those that it has.
+    pub(crate) fn promised(&self) -> u64 {
+        match self.0.is_promised {
+            true => self.bytes().div_ceil(PAGE),
+            false => self.small_pages(),
+        }
     }
     /// How many pages it has in a range of bytes, up to its end where that has none: `cachestat`.
     pub fn cachestat(&self, offset: u64, bytes: u64) -> Result<u64, Errno> {

@@ -69,7 +69,7 @@
 //! | `khugepaged/max_ptes_swap` | is kept, and asked by nobody: nothing is swapped |
 //! | `split_huge_pages` | an offset in the folio is read, and all pieces are of one size |
 //! | `drop_caches` | nothing: there are no caches |
-//! | `overcommit_memory` | takes 0 alone; what may be promised is in [`Limits`] |
+//! | `overcommit_memory` | the embedder counts what was promised ([`overcommit`]); with 2 pages of files in memory count and are refused to nobody |
 //! | `compact_unevictable_allowed` | takes 1 alone: what is locked is moved as all else |
 //! | `mbind`, `set_mempolicy_home_node` | there is one node; of a file in memory the policy is the vma's, where Linux keeps it with the file for all who map it; ENOMEM where a process's vmas have 63 policies already |
 //! | `set_mempolicy` | the embedder's, whose threads have policies ([`mempolicy`]) |
@@ -112,6 +112,7 @@ mod mbind;
 pub mod meminfo;
 pub mod mempolicy;
 mod numbers;
+pub mod overcommit;
 mod pagemap;
 mod pages;
 mod place;

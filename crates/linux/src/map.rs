@@ -157,8 +157,10 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// What such memory is.
     fn kind(&self, prot: u32, flags: u32, page: u64, (shared, more): (Flags, Marks)) -> New {
         let (rights, unread) = rights(prot);
-        let marks = self.future.with(unread).with(more).with(marks_of(flags));
         let huge = huge(page);
+        let honoured = huge.is_some() || self.honours_no_reserve();
+        let flags = if honoured { flags } else { flags & !MAP_NORESERVE };
+        let marks = self.future.with(unread).with(more).with(marks_of(flags));
         let mut kind = rights.with(shared).with(huge.unwrap_or(Flags::NONE));
         if huge.is_some() && flags & MAP_NORESERVE != 0 {
             kind = kind.with(Flags::NORESERVE);
@@ -187,7 +189,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             && !new.flags.has(Flags::SHARED)
             && !new.marks.has(Marks::GROWS_DOWN);
         let is_promised = new.marks.has(Marks::ACCOUNTED);
-        if !self.may_grow(pages - freed, is_data) || is_promised && !self.may_promise(pages) {
+        let more = || pages - self.promised_on(situation).min(pages);
+        if !self.may_grow(pages - freed, is_data) || is_promised && !self.may_promise(more()) {
             // Linux has cut what lies there by now, and leaves it so.
             self.part_at(start)?;
             self.part_at(end)?;
@@ -217,7 +220,8 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 return Err(Errno::NOMEM);
             }
             Source::Zeros => {
-                let file = MemoryFile::zeros(self.mm, end - start, new.page)?;
+                let is_promised = !new.marks.has(Marks::NO_RESERVE);
+                let file = MemoryFile::zeros(self.mm, (end - start, new.page), is_promised)?;
                 tag.moved = self.views.number(&file, 0, start)?;
             }
         }

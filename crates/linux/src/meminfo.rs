@@ -6,6 +6,7 @@
 //! files and processes is counted by going through them ([`Listed`]): the embedder has the lists.
 
 use crate::file::MemoryFile;
+use crate::overcommit::Overcommit;
 use crate::process::Process;
 use crate::rows;
 use crate::vma::{Marks, Vma};
@@ -15,7 +16,7 @@ use foliant::table::Paging;
 use foliant::vmap::Caller;
 use foliant::{Event, Manager, SizeEvent};
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Frame, Order};
+use foliant_units::{FRAME_BYTES, Frame, Order, Pages};
 
 /// Kilobytes of a page.
 const PAGE_KB: u64 = FRAME_BYTES >> 10;
@@ -23,7 +24,8 @@ const PAGE_KB: u64 = FRAME_BYTES >> 10;
 /// What each line of a node begins with.
 const NODE: &str = "Node 0 ";
 
-/// What files in memory and processes have, added up: each file and each process once.
+/// What files in memory and processes have, added up: each process once, and each file, however
+/// often it is added, once.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Listed {
     /// Pages of files.
@@ -35,6 +37,10 @@ pub struct Listed {
     /// Pages that memory was promised for, as vmas of a program's own count; what files have is
     /// `shared`.
     pub(crate) promised: u64,
+    /// Which files were added.
+    files: BTreeSet<Frame>,
+    /// Pages that memory was promised for, as files have them or may have them.
+    of_files: u64,
     /// Where folios of files are that large leaves map.
     large: BTreeSet<Frame>,
 }
@@ -42,9 +48,12 @@ pub struct Listed {
 impl Listed {
     /// Adds what a file has. Those of huge pages have none that count here.
     pub fn add_file<M: Machine, P: Paging>(&mut self, file: &MemoryFile<'_, '_, M, P>) {
-        self.shared += file.small_pages();
+        if file.page_bytes() == FRAME_BYTES && self.files.insert(file.object().frame()) {
+            self.shared += file.small_pages();
+            self.of_files += file.promised();
+        }
     }
-    /// Adds what a process maps.
+    /// Adds what a process maps, and the files that it maps.
     pub fn add_process<M: Machine, P: Paging>(&mut self, process: &Process<'_, '_, M, P>) {
         let pages = |kilobytes: u64| kilobytes / PAGE_KB;
         for vma in process.vmas().filter(|vma| !Vma::is_huge(vma)) {
@@ -56,10 +65,17 @@ impl Listed {
             if vma.tag.marks.has(Marks::LOCKED) {
                 self.locked += pages(present.all);
             }
-            if vma.tag.marks.has(Marks::ACCOUNTED) {
-                self.promised += (vma.end() - vma.start()) / FRAME_BYTES;
-            }
         }
+        self.add_promises(process);
+    }
+    /// Adds what a process was promised and the files that it maps, and nothing else.
+    pub fn add_promises<M: Machine, P: Paging>(&mut self, process: &Process<'_, '_, M, P>) {
+        self.promised += process.promised().get();
+        process.views.files().for_each(|file| self.add_file(file));
+    }
+    /// Pages that memory was promised for, those of files with them.
+    pub fn committed(&self) -> Pages {
+        Pages::new(self.promised + self.of_files)
     }
     /// Folios of files that large leaves map, each counted once.
     pub(crate) fn large(&self) -> u64 {
@@ -163,8 +179,7 @@ fn kilobytes<M: Machine, P: Paging>(
             "AnonPages:" => listed.own(mm),
             "Mapped:" => listed.mapped,
             "PageTables:" => tables(mm),
-            "CommitLimit:" => total.saturating_sub(mm.pooled().get()) / 2,
-            "Committed_AS:" => listed.promised + listed.shared,
+            "Committed_AS:" => listed.committed().get(),
             "HardwareCorrupted:" => mm.total(Event::Retired),
             "AnonHugePages:" => large(listed.own_large(mm)),
             "ShmemHugePages:" | "ShmemPmdMapped:" => large(listed.large()),
@@ -189,10 +204,13 @@ fn pooled<M: Machine, P: Paging>(mm: &Manager<'_, M, P>) -> impl Fn(&str) -> u64
 /// Writes `/proc/meminfo`.
 pub fn meminfo<M: Machine, P: Paging>(
     mm: &Manager<'_, M, P>,
+    overcommit: &Overcommit,
     listed: &Listed,
     out: &mut impl Write,
 ) -> fmt::Result {
-    let (kilobytes, pooled) = (kilobytes(mm, listed), pooled(mm));
+    let (of_pages, pooled) = (kilobytes(mm, listed), pooled(mm));
+    let limit = overcommit.limit(mm.pooled()).get() * PAGE_KB;
+    let kilobytes = |name| if name == "CommitLimit:" { limit } else { of_pages(name) };
     OF_MACHINE.iter().try_for_each(|name| rows::kilobytes(out, name, kilobytes(name)))?;
     for name in ["HugePages_Total:", "HugePages_Free:", "HugePages_Rsvd:", "HugePages_Surp:"] {
         writeln!(out, "{name:16}   {:5}", pooled(name))?;

@@ -3,6 +3,7 @@
 use crate::errno::Errno;
 use crate::family::Families;
 use crate::mempolicy::Policies;
+use crate::overcommit::Promise;
 use crate::pages::{PAGE, range};
 use crate::size::Size;
 use crate::switches::Switches;
@@ -11,6 +12,7 @@ use crate::view::Views;
 use crate::vma::{Family, Marks, Tag, Vma};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 use foliant::Manager;
 use foliant::space::{Advice, Flags, SpaceId};
 use foliant::table::{Half, Paging};
@@ -42,9 +44,8 @@ pub struct Limits {
     pub stack: Bytes,
     /// What it may lock (`RLIMIT_MEMLOCK`).
     pub locked: Bytes,
-    /// What one call may ask for that memory has to be promised for: Linux refuses what exceeds all
-    /// memory (`vm.overcommit_memory` is 0).
-    pub promise: Pages,
+    /// What calls may ask for that memory has to be promised for.
+    pub promise: Promise,
 }
 
 impl Limits {
@@ -54,7 +55,7 @@ impl Limits {
         data: Bytes::new(u64::MAX),
         stack: Bytes::new(8 << 20),
         locked: Bytes::new(u64::MAX),
-        promise: Pages::new(u64::MAX),
+        promise: Promise::Always,
     };
 }
 
@@ -65,6 +66,8 @@ pub struct Process<'a, 'm, M: Machine, P: Paging> {
     pub(crate) space: SpaceId,
     pub(crate) layout: Layout,
     pub(crate) limits: Limits,
+    /// Pages promised since the limits were set (overcommit::O2).
+    granted: AtomicU64,
     /// Where the heap ends, not rounded.
     pub(crate) heap_end: u64,
     /// What new vmas are marked with: `mlockall` with `MCL_FUTURE`.
@@ -99,6 +102,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             space,
             layout,
             limits,
+            granted: AtomicU64::new(0),
             heap_end: layout.heap.get(),
             future: Marks::NONE,
             switches: Switches::NONE,
@@ -127,6 +131,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// Sets what it may have; what it has stays.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+        *self.granted.get_mut() = 0;
     }
     /// Gives all its memory back. No CPU may run its space.
     pub fn end(self) -> Result<(), Errno> {
@@ -136,6 +141,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
     /// A second process with the same memory. What is shared stays shared; each page of the rest is
     /// copied when either of them writes it.
     pub fn fork(&mut self) -> Result<Process<'a, 'm, M, P>, Errno> {
+        self.promise_copies()?;
         // What was never written is not copied: zeros, and pages of a file, come by themselves.
         let space = self.mm.fork_where(self.space, &|area| Vma::of(area).is_copied())?;
         let mut child = Process {
@@ -163,6 +169,27 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 Err(why)
             }
         }
+    }
+
+    /// Pages of its vmas that it was promised memory for.
+    pub(crate) fn promised(&self) -> Pages {
+        let is_promised = |vma: &Vma| vma.tag.marks.has(Marks::ACCOUNTED);
+        Pages::new(self.bytes_in(0, u64::MAX, is_promised) / PAGE)
+    }
+    /// Promises a child the memory for its copies, where that is counted.
+    fn promise_copies(&self) -> Result<(), Errno> {
+        let is_promised =
+            |vma: &Vma| vma.tag.marks.has(Marks::ACCOUNTED) && !vma.tag.marks.has(Marks::DONT_FORK);
+        // Linux asks for one vma after the other.
+        let may = match self.limits.promise {
+            Promise::Guess(all) if self.pages() <= all.get() => true, // no vma is larger
+            Promise::Always => true,
+            _ => {
+                let pages = |vma: Vma| (vma.end() - vma.start()) / PAGE;
+                self.vmas().filter(is_promised).map(pages).all(|pages| self.may_promise(pages))
+            }
+        };
+        if may { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
     /// Makes of a copy of the parent's areas what a child has of them.
@@ -342,7 +369,7 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         Ok(self.mm.advise(self.space, at, Advice::Tag(tag.word()))?)
     }
     /// Pages of all its areas.
-    pub(crate) fn pages(&self) -> u64 {
+    pub fn pages(&self) -> u64 {
         self.size.pages()
     }
     /// Whether so many more pages of such memory stay within the limits on addresses and on data.
@@ -356,9 +383,29 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         let has = || self.bytes_in(0, u64::MAX, is_data_of) / PAGE;
         !is_data || data >= none || has().saturating_add(pages) <= data
     }
-    /// Whether memory for so many pages can be promised.
+    /// Whether memory for so many pages can be promised. It is, then.
     pub(crate) fn may_promise(&self, pages: u64) -> bool {
-        pages <= self.limits.promise.get()
+        match self.limits.promise {
+            Promise::Guess(all) => pages <= all.get(),
+            Promise::Always => true,
+            Promise::Never(left) => {
+                let more = |granted: u64| {
+                    granted.checked_add(pages).filter(|granted| *granted <= left.get())
+                };
+                let granted = &self.granted;
+                granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+            }
+        }
+    }
+    /// So many pages went that were promised memory: the same call may ask for others.
+    pub(crate) fn no_longer_promised(&mut self, pages: u64) {
+        if let Promise::Never(left) = &mut self.limits.promise {
+            *left = Pages::new(left.get().saturating_add(pages));
+        }
+    }
+    /// Whether `MAP_NORESERVE` has memory that is not promised.
+    pub(crate) fn honours_no_reserve(&self) -> bool {
+        !matches!(self.limits.promise, Promise::Never(_))
     }
 }
 

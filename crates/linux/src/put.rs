@@ -83,11 +83,12 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     /// Takes out what lies in a range.
     pub(crate) fn take_out(&mut self, situation: &Situation) -> Result<(), Errno> {
-        let gone = self.leaving(situation);
+        let (gone, promised) = (self.leaving(situation), self.promised_on(situation));
         self.letting_go(situation, |process| {
             process.mm.unmap(process.space, situation.range).map_err(Errno::from)
         })?;
         self.size.note(0, gone);
+        self.no_longer_promised(promised);
         self.recount();
         Ok(())
     }

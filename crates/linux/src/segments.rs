@@ -246,7 +246,7 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
         }
         let (index, sequence) = self.free().ok_or(nospc)?;
         let id = number(index, sequence);
-        let file = MemoryFile::segment(mm, (key, id), (length, page))?;
+        let file = MemoryFile::segment(mm, (key, id), (length, page), is_promised)?;
         if is_huge && is_promised {
             file.reserve()?;
         }
@@ -257,6 +257,10 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
             (self.next, self.last, self.sequence) = (index + 1, Some(index), sequence);
         }
         Ok(id)
+    }
+    /// The files of those that are there.
+    pub fn files(&self) -> impl Iterator<Item = MemoryFile<'a, 'm, M, P>> {
+        self.by_index.values().filter_map(Segment::file)
     }
     /// The index that the next segment gets, and its round.
     fn free(&self) -> Option<(u32, u32)> {

@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::pages::{PAGE, is_aligned, page_align};
 use crate::process::Process;
 use crate::segments::Segments;
-use crate::sysv::{SHM_EXEC, SHM_RDONLY, SHM_REMAP, SHM_RND};
+use crate::sysv::{SHM_EXEC, SHM_NORESERVE, SHM_RDONLY, SHM_REMAP, SHM_RND};
 use crate::vma::{Moved, Vma};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -32,7 +32,9 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
         bytes: u64,
         flags: u32,
     ) -> Result<u64, Errno> {
-        let id = segments.get(self.mm, (key, bytes, flags), |pages| self.may_promise(pages))?;
+        let without = if self.honours_no_reserve() { 0 } else { SHM_NORESERVE };
+        let asked = (key, bytes, flags & !without);
+        let id = segments.get(self.mm, asked, |pages| self.may_promise(pages))?;
         Ok(id as u64)
     }
 

@@ -15,7 +15,7 @@
 
 use crate::pages::{PAGE, range};
 use crate::process::Process;
-use crate::vma::Vma;
+use crate::vma::{Marks, Vma};
 use foliant::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::VaRange;
@@ -89,8 +89,15 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     }
     /// Pages of vmas in the range.
     pub(crate) fn pages_on(&self, situation: &Situation) -> u64 {
+        self.counted_on(situation, |_| true)
+    }
+    /// How many of them are promised memory.
+    pub(crate) fn promised_on(&self, situation: &Situation) -> u64 {
+        self.counted_on(situation, |part| part.tag.marks.has(Marks::ACCOUNTED))
+    }
+    fn counted_on(&self, situation: &Situation, counts: impl Fn(&Vma) -> bool) -> u64 {
         let (start, end) = (situation.start(), situation.end());
         let inside = |part: Vma| part.end().min(end) - part.start().max(start);
-        self.parts_on(situation).map(inside).sum::<u64>() / PAGE
+        self.parts_on(situation).filter(counts).map(inside).sum::<u64>() / PAGE
     }
 }

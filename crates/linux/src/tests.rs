@@ -3,6 +3,7 @@
 
 mod shared;
 
+use crate::overcommit::{Overcommit, Promise};
 use crate::{Errno, Fault, Layout, Limits, Marks, Process, Signal, meminfo, sys};
 use alloc::format;
 use alloc::string::String;
@@ -325,7 +326,7 @@ fn limits_are_kept() {
         p.set_limits(Limits { data: Bytes::new(5 * PAGE), ..limits });
         assert_eq!(map(p, 0), nomem);
         assert!(p.mmap(0, 2 * PAGE, PROT_READ, PRIVATE, None, 0).is_ok(), "that is no data");
-        p.set_limits(Limits { promise: Pages::new(1), ..limits });
+        p.set_limits(Limits { promise: Promise::Guess(Pages::new(1)), ..limits });
         assert_eq!(map(p, 0), nomem);
         assert!(map(p, MAP_NORESERVE).is_ok());
         p.set_limits(Limits { locked: Bytes::new(PAGE), ..limits });
@@ -550,7 +551,9 @@ fn meminfo_and_vmstat_say_what_there_is() {
         assert_eq!(store(p, sim, BASE, 1), Ok(()));
         assert_eq!(sys::write(p.manager(), "hugepages/hugepages-2048kB/nr_hugepages", "2"), Ok(()));
         let mut text = String::new();
-        meminfo::meminfo(p.manager(), &meminfo::Listed::default(), &mut text).unwrap();
+        let overcommit = Overcommit::new(Pages::new(0), Pages::new(0));
+        let listed = meminfo::Listed::default();
+        meminfo::meminfo(p.manager(), &overcommit, &listed, &mut text).unwrap();
         let free = p.manager().memory().free.get() * 4;
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert_eq!(line("MemTotal:"), "MemTotal:          65536 kB");

@@ -118,6 +118,10 @@ impl<'a, 'm, M: Machine, P: Paging> Views<'a, 'm, M, P> {
             view.file.note_vmas(now, core::mem::replace(&mut view.vmas, now));
         }
     }
+    /// The files that they are of; one may come several times.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &MemoryFile<'a, 'm, M, P>> {
+        self.known.iter().flatten().map(|view| &view.file)
+    }
     /// How many there are.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {

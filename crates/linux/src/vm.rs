@@ -6,17 +6,19 @@
 //!   compact_memory, drop_caches ──▶ done at once; nobody reads them
 //!   compact_unevictable_allowed ──▶ 1: what is locked is moved as well
 //!   max_map_count ──▶ how many areas a space may have, less one
-//!   overcommit_memory ──▶ 0: a promise is what a process's limits say
+//!   overcommit_memory, overcommit_ratio and others ──▶ what may be promised (overcommit)
 //! ```
 //!
 //! **Invariants**
-//! - Z1. What is read can be written back, where the file can be read, and changes nothing.
+//! - Z1. What is read can be written back, where the file can be read, and changes nothing but the
+//!   other one of the two words that say how much may be promised (overcommit::O1).
 //!
 //! **Not here**: who may write: Linux wants `CAP_SYS_RAWIO` for `mmap_min_addr`.
 
 use crate::controls::{Control, Scope};
 use crate::errno::Errno;
 use crate::numbers::{int_of_proc, of_proc};
+use crate::overcommit::{Overcommit, Word};
 use crate::sys::refused;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -40,13 +42,14 @@ enum File {
     LowestAddress,
     MapCount,
     Pool(Control, Scope),
-    Overcommit,
+    Overcommit(Word),
 }
 
 /// The pool that files without a size are about.
 const USUAL: Scope = Scope::Pool(Order::SIZE_2M);
 
-const FILES: [(File, &str); 9] = [
+const FILES: [(File, &str); 13] = [
+    (File::Overcommit(Word::OfRoot), "admin_reserve_kbytes"),
     (File::CompactMemory, "compact_memory"),
     (File::CompactUnevictable, "compact_unevictable_allowed"),
     (File::DropCaches, "drop_caches"),
@@ -55,7 +58,10 @@ const FILES: [(File, &str); 9] = [
     (File::LowestAddress, "mmap_min_addr"),
     (File::Pool(Control::NrHugepages, USUAL), "nr_hugepages"),
     (File::Pool(Control::NrOvercommitHugepages, USUAL), "nr_overcommit_hugepages"),
-    (File::Overcommit, "overcommit_memory"),
+    (File::Overcommit(Word::Kilobytes), "overcommit_kbytes"),
+    (File::Overcommit(Word::Mode), "overcommit_memory"),
+    (File::Overcommit(Word::Ratio), "overcommit_ratio"),
+    (File::Overcommit(Word::OfUser), "user_reserve_kbytes"),
 ];
 
 impl File {
@@ -72,7 +78,11 @@ pub fn names() -> Vec<String> {
 }
 
 /// What a file shows.
-pub fn read<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, path: &str) -> Result<String, Errno> {
+pub fn read<M: Machine, P: Paging>(
+    mm: &Manager<'_, M, P>,
+    overcommit: &Overcommit,
+    path: &str,
+) -> Result<String, Errno> {
     let number = match File::named(path)? {
         File::CompactMemory | File::DropCaches => return Err(Errno(errno::EACCES)),
         File::LowestAddress => mm.lowest_address().get().to_string(),
@@ -81,7 +91,7 @@ pub fn read<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, path: &str) -> Result
             control.read(&mm.pools(), scope).map_err(refused)?.to_string()
         }
         File::CompactUnevictable => "1".into(),
-        File::Overcommit => "0".into(),
+        File::Overcommit(word) => overcommit.show(word),
     };
     Ok(number + "\n")
 }
@@ -89,6 +99,7 @@ pub fn read<M: Machine, P: Paging>(mm: &Manager<'_, M, P>, path: &str) -> Result
 /// Writes a file.
 pub fn write<M: Machine, P: Paging>(
     mm: &Manager<'_, M, P>,
+    overcommit: &Overcommit,
     path: &str,
     text: &str,
 ) -> Result<(), Errno> {
@@ -98,11 +109,11 @@ pub fn write<M: Machine, P: Paging>(
         }
         // 4 has Linux say nothing of it.
         File::DropCaches if (1..=4).contains(&int_of_proc(text)?) => {}
-        File::Overcommit if int_of_proc(text)? == 0 => {}
         File::CompactUnevictable if int_of_proc(text)? == 1 => {}
-        File::CompactMemory | File::CompactUnevictable | File::DropCaches | File::Overcommit => {
+        File::CompactMemory | File::CompactUnevictable | File::DropCaches => {
             return Err(Errno::INVAL);
         }
+        File::Overcommit(word) => overcommit.take(word, text)?,
         File::LowestAddress => mm.set_lowest_address(Va::new(of_proc(text)?)),
         File::MapCount => {
             let count = u64::try_from(int_of_proc(text)?).map_err(|_| Errno::INVAL)?;

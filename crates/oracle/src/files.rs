@@ -6,6 +6,7 @@ use foliant::Manager;
 use foliant::manager::Setup;
 use foliant::table::X86_64;
 use foliant_linux::meminfo::{self, Listed};
+use foliant_linux::overcommit::Overcommit;
 use foliant_linux::{Errno, Khugepaged, ShmemEnabled, sys, vm, zones};
 use foliant_sim::{Config, Sim};
 use foliant_units::Bytes;
@@ -159,12 +160,15 @@ fn files_of_vm_take_what_this_host_takes() {
     let lowest = lowest.trim();
     let hexadecimal = format!("\t{:#x} 7", lowest.parse::<u64>().unwrap());
     with(|mm| {
+        let overcommit = Overcommit::new(mm.memory().managed, mm.memory().free);
         for (name, words) in [
             ("compact_memory", &["0", "2", "-1", "x", "99999999999", "\n"][..]),
             ("drop_caches", &["0", "-1", "x", "2147483648", " "]),
             ("hugetlb_optimize_vmemmap", &["x", "2147483648", "0x"]),
             ("mmap_min_addr", &[lowest, &hexadecimal, "-1", "4k", "08", "18446744073709551616"]),
             ("overcommit_memory", &["0", " 0x0\n", "00 1", "3", "-1", "0,", "+0"]),
+            ("overcommit_ratio", &["50", "x", "-2147483649"]),
+            ("user_reserve_kbytes", &["-1", "k"]),
         ] {
             let name = format!("vm/{name}");
             let path = Path::new(PROC).join(&name);
@@ -172,12 +176,14 @@ fn files_of_vm_take_what_this_host_takes() {
                 println!("skipped: this host has no {}", path.display());
                 continue;
             }
-            compare(&path, words, |word| (vm::write(mm, &name, word), vm::read(mm, &name).ok()));
+            compare(&path, words, |word| {
+                (vm::write(mm, &overcommit, &name, word), vm::read(mm, &overcommit, &name).ok())
+            });
         }
         for name in vm::names() {
             let host = fs::read_to_string(Path::new(PROC).join(&name));
             let host = host.map(drop).map_err(|why| Errno(why.raw_os_error().unwrap() as u32));
-            assert_eq!(host, vm::read(mm, &name).map(drop), "{name}");
+            assert_eq!(host, vm::read(mm, &overcommit, &name).map(drop), "{name}");
         }
     });
 }
@@ -243,12 +249,13 @@ fn lines_are_such_as_this_host_has() {
     };
     with(|mm| {
         let listed = Listed::default();
+        let overcommit = Overcommit::new(mm.memory().managed, mm.memory().free);
         // Numbers stand on the right, and so does what is behind them.
         let columns = |line: &str| {
             let name = line.split(':').next().unwrap_or_default();
             format!("{name} {}", line.chars().count())
         };
-        let meminfo = text(&|out| meminfo::meminfo(mm, &listed, out));
+        let meminfo = text(&|out| meminfo::meminfo(mm, &overcommit, &listed, out));
         // Some hosts are built without it.
         let is_common = |line: &&str| !line.starts_with("HardwareCorrupted");
         let common: Vec<&str> = meminfo.lines().filter(is_common).collect();

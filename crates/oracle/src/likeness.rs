@@ -3,6 +3,7 @@
 use crate::machine::{Likeness, Planted};
 use foliant::Policy;
 use foliant::fault::{Global, Size, UseZeroPage};
+use foliant_linux::overcommit::Promise;
 use foliant_linux::raw::general::CAP_IPC_LOCK;
 use foliant_linux::{Limits, sys};
 use foliant_units::{Bytes, Order, Pages};
@@ -25,7 +26,7 @@ pub(crate) fn of_host() -> io::Result<Likeness> {
             text.trim()
         )));
     }
-    let limits = Limits { promise: promise()?, locked: locked()?, ..Limits::NONE };
+    let limits = Limits { promise: Promise::Guess(promise()?), locked: locked()?, ..Limits::NONE };
     let tells_broken = Path::new("/proc/sys/vm/memory_failure_recovery").exists();
     let nodes = fs::read_to_string("/sys/devices/system/node/online");
     let has_one_node = nodes.is_ok_and(|nodes| nodes.trim() == "0");

@@ -23,8 +23,8 @@ use super::process::{Held, Image};
 use super::sched;
 use super::signal::{Action, CUT, Ended, NO_STACK};
 use super::thread::Thread;
-use super::{Memory, handlers, random, sequence, texts, user, world};
-use crate::memory::{managed, manager};
+use super::{Memory, handlers, promises, random, sequence, texts, user, world};
+use crate::memory::manager;
 use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -293,14 +293,15 @@ pub(super) fn exec(
     }
     let (heap, top) = (Va::new(by + elf.end()), Va::new(END - TOP_GAP));
     let layout = Layout { heap, top, stack: Va::new(END - PAGE) };
-    let limits = thread.process.limits.of_memory(managed());
+    let limits = thread.process.limits.of_memory(foliant_linux::overcommit::Promise::Always); // as the first call says
     let hold = file.hold.again()?;
     let memory = Held::of(Memory::new(manager(), layout, limits)?, hold);
     if let Some(before) = thread.process.memory() {
         memory.with_alone(|memory| before.with(|before| memory.take_switches(before)))?;
     }
-    let loader_by =
-        memory.with_alone(|memory| map_all(memory, (&file, &elf, by), loader.as_ref()))?;
+    let is_root = || thread.credentials().is_root();
+    let map = |memory: &mut Memory| map_all(memory, (&file, &elf, by), loader.as_ref());
+    let loader_by = promises::promising(&memory, is_root, map)?;
     be_alone(thread)?;
     replace(thread, memory); // L1
     let is_secure = become_what(thread, &file.guarded);

@@ -17,7 +17,8 @@ use alloc::string::String;
 use core::fmt::{self, Write};
 use foliant_linux::Errno;
 use foliant_linux::credentials::Credentials;
-use foliant_units::{Bytes, Pages};
+use foliant_linux::overcommit::Promise;
+use foliant_units::Bytes;
 use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::{
     RLIM_NLIMITS, RLIM64_INFINITY, RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_FSIZE,
@@ -90,8 +91,8 @@ impl Limits {
         *it = to;
         Ok(())
     }
-    /// What they say of memory, of which so much is there.
-    pub(super) fn of_memory(&self, promise: Pages) -> foliant_linux::Limits {
+    /// What they say of memory, of which so much may be promised.
+    pub(super) fn of_memory(&self, promise: Promise) -> foliant_linux::Limits {
         let bytes = |number: u32| Bytes::new(self.now(number));
         foliant_linux::Limits {
             address_space: bytes(RLIMIT_AS),

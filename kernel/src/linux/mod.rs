@@ -93,6 +93,7 @@ mod pieces;
 mod pipe;
 mod proc_fd;
 mod process;
+mod promises;
 mod queue;
 mod random;
 mod remote;

@@ -3,7 +3,10 @@
 use super::shared::F;
 use super::*;
 use crate::meminfo::Listed;
-use crate::{Khugepaged, MemoryFile, ShmemEnabled, kpage, split_huge_pages, vm, zones};
+use crate::sysv::{IPC_CREAT, SHM_NORESERVE};
+use crate::{
+    Khugepaged, MemoryFile, Segments, ShmemEnabled, kpage, overcommit, split_huge_pages, vm, zones,
+};
 use foliant::vmap::Request;
 use foliant_units::{Nanos, Order};
 use linux_raw_sys::errno::{ERANGE, ESRCH};
@@ -220,8 +223,9 @@ fn khugepaged_sleeps_longer_where_no_block_was_to_be_had() {
 fn files_of_vm_take_what_linux_takes() {
     with(|p, _| {
         let mm = p.manager();
-        let read = |name: &str| vm::read(mm, &format!("vm/{name}"));
-        let write = |name: &str, text| vm::write(mm, &format!("vm/{name}"), text);
+        let overcommit = overcommit();
+        let read = |name: &str| vm::read(mm, &overcommit, &format!("vm/{name}"));
+        let write = |name: &str, text| vm::write(mm, &overcommit, &format!("vm/{name}"), text);
         let (inval, acces) = (Err(Errno::INVAL), Errno(EACCES));
         let shown = [
             ("compact_memory", Err(acces)),
@@ -231,7 +235,9 @@ fn files_of_vm_take_what_linux_takes() {
             ("mmap_min_addr", Ok("65536\n")),
             ("nr_hugepages", Ok("0\n")),
             ("nr_overcommit_hugepages", Ok("0\n")),
+            ("overcommit_kbytes", Ok("0\n")),
             ("overcommit_memory", Ok("0\n")),
+            ("overcommit_ratio", Ok("50\n")),
             ("swappiness", Err(Errno(ENOENT))),
         ];
         for (name, text) in shown {
@@ -261,16 +267,28 @@ fn files_of_vm_take_what_linux_takes() {
             ("nr_overcommit_hugepages", "02 9", Ok(()), "2\n"),
             ("nr_overcommit_hugepages", "", inval, "2\n"),
             ("overcommit_memory", " 0 ", Ok(()), "0\n"),
-            ("overcommit_memory", "1", inval, "0\n"),
-            ("overcommit_memory", "3", inval, "0\n"),
+            ("overcommit_memory", "1", Ok(()), "1\n"),
+            ("overcommit_memory", "2", Ok(()), "2\n"),
+            ("overcommit_memory", "3", inval, "2\n"),
+            ("overcommit_memory", "-1", inval, "2\n"),
+            ("overcommit_ratio", "-3", Ok(()), "-3\n"),
+            ("overcommit_ratio", "80", Ok(()), "80\n"),
+            ("overcommit_kbytes", "4000", Ok(()), "4000\n"),
+            ("overcommit_kbytes", "-1", inval, "4000\n"),
+            ("overcommit_ratio", "", inval, "0\n"),
+            ("overcommit_ratio", "50", Ok(()), "50\n"),
+            ("overcommit_kbytes", "", inval, "0\n"),
+            ("user_reserve_kbytes", "0", Ok(()), "0\n"),
+            ("admin_reserve_kbytes", "0", Ok(()), "0\n"),
+            ("admin_reserve_kbytes", "-1", inval, "0\n"),
         ] {
             assert_eq!(write(name, text), answer, "{name} {text:?}");
             assert_eq!(read(name).unwrap_or_default(), then, "{name} {text:?}");
         }
         for path in vm::names() {
-            if let Ok(text) = vm::read(mm, &path) {
-                assert_eq!(vm::write(mm, &path, &text), Ok(()), "{path}");
-                assert_eq!(vm::read(mm, &path), Ok(text), "{path}");
+            if let Ok(text) = vm::read(mm, &overcommit, &path) {
+                assert_eq!(vm::write(mm, &overcommit, &path, &text), Ok(()), "{path}");
+                assert_eq!(vm::read(mm, &overcommit, &path), Ok(text), "{path}");
             }
         }
         assert_eq!(write("nr_hugepages", "0"), Ok(()));
@@ -340,6 +358,131 @@ fn text(write: impl FnOnce(&mut String) -> core::fmt::Result) -> String {
     text
 }
 
+/// The words of a machine of 3,000 pages of which 2,000 were free.
+fn overcommit() -> Overcommit {
+    Overcommit::new(Pages::new(3000), Pages::new(2000))
+}
+
+/// What calls may ask for by each word, and that what one call is promised counts for the next.
+#[test]
+fn promises_are_kept_as_the_words_say() {
+    with(|p, _| {
+        let mm = p.manager();
+        let words = Overcommit::new(Pages::new(1_000_000), Pages::new(1 << 20));
+        let set = |name: &str, text| vm::write(mm, &words, &format!("vm/{name}"), text);
+        let all = Promise::Guess(Pages::new(1_000_000));
+        let counted = |p: &P<'_, '_>, is_root| {
+            let (own, committed) = (Pages::new(p.pages()), Pages::new(1000));
+            overcommit::Counted { is_root, own, committed, pooled: Pages::new(0) }
+        };
+        let of = |p: &P<'_, '_>, is_root| words.promise(|| counted(p, is_root));
+        assert_eq!((of(p, false), words.is_strict()), (all, false));
+        set("overcommit_memory", "1").unwrap();
+        assert_eq!((of(p, false), words.is_strict()), (Promise::Always, false));
+        set("overcommit_memory", "2").unwrap();
+        let never = |pages| Promise::Never(Pages::new(pages));
+        // Half of all, less what was promised, and what is kept for root: 8 MiB.
+        assert_eq!((of(p, true), of(p, false)), (never(498_999), never(496_951)));
+        let reserve = p.mmap(0, 640_000 * PAGE, PROT_NONE, PRIVATE, None, 0).unwrap();
+        assert_eq!(of(p, true), never(498_999 - 20_000), "a 32nd of the process is kept");
+        set("user_reserve_kbytes", "4000").unwrap();
+        set("admin_reserve_kbytes", "8").unwrap();
+        assert_eq!((of(p, true), of(p, false)), (never(497_999), never(497_997)));
+        set("overcommit_ratio", "1").unwrap();
+        assert_eq!((words.limit(Pages::new(1000)), of(p, true)), (Pages::new(9990), never(7999)));
+        set("overcommit_kbytes", "24003").unwrap();
+        assert_eq!((words.limit(Pages::new(1000)), of(p, true)), (Pages::new(6000), never(3999)));
+        let much = overcommit::Counted { committed: Pages::new(7000), ..counted(p, true) };
+        assert_eq!(words.promise(|| much), never(0));
+
+        let (promise, nomem) = (never(10), Err(Errno::NOMEM));
+        p.set_limits(Limits { promise, ..Limits::NONE });
+        let map =
+            |p: &mut P<'_, '_>, pages, flags| p.mmap(0, pages * PAGE, RW, PRIVATE | flags, None, 0);
+        assert_eq!(map(p, 11, 0), nomem);
+        assert!(map(p, 6, 0).is_ok());
+        assert_eq!(map(p, 5, MAP_NORESERVE), nomem, "that is passed over");
+        let at = map(p, 4, MAP_NORESERVE).unwrap();
+        assert!(p.vma(at).unwrap().tag.marks.has(Marks::ACCOUNTED));
+        assert_eq!(map(p, 1, 0), nomem);
+        assert_eq!(p.mprotect(reserve, PAGE, RW), nomem);
+        assert_eq!(p.fork().map(drop), Err(Errno::NOMEM), "copies of ten pages");
+        p.set_limits(Limits { promise, ..Limits::NONE });
+        assert_eq!(p.mprotect(reserve, PAGE, RW), Ok(0));
+        assert_eq!(p.fork().map(drop), Err(Errno::NOMEM), "nine are left");
+        assert_eq!(p.madvise(at, 4 * PAGE, MADV_DONTFORK), Ok(0));
+        let child = p.fork().unwrap();
+        assert_eq!(map(p, 3, 0), nomem, "seven of nine are the child's");
+        assert!(map(p, 2, 0).is_ok());
+        child.end().unwrap();
+
+        // What goes first is not counted: what is mapped over, and what is moved over.
+        p.set_limits(Limits { promise, ..Limits::NONE });
+        let over = p.mmap(BASE, 8 * PAGE, RW, PRIVATE | MAP_FIXED, None, 0).unwrap();
+        assert_eq!(p.mmap(over, 8 * PAGE, RW, PRIVATE | MAP_FIXED, None, 0), Ok(over));
+        assert_eq!(p.mmap(over, 11 * PAGE, RW, PRIVATE | MAP_FIXED, None, 0), nomem);
+        let from = map(p, 2, 0).unwrap();
+        assert_eq!(p.mremap(from, 2 * PAGE, 11 * PAGE, MREMAP_MAYMOVE, 0), nomem);
+        let to = MREMAP_MAYMOVE | MREMAP_FIXED;
+        assert_eq!(p.mremap(from, 2 * PAGE, 10 * PAGE, to, over), Ok(over));
+        assert_eq!(map(p, 1, 0), nomem);
+
+        // Without a count each vma is weighed alone, and together where they are one.
+        p.set_limits(Limits { promise: Promise::Guess(Pages::new(12)), ..Limits::NONE });
+        p.munmap(reserve, 640_000 * PAGE).unwrap();
+        let beside = |nth: u64| BASE + (100 + nth) * PAGE;
+        let fixed = PRIVATE | MAP_FIXED;
+        assert_eq!(p.mmap(beside(0), 9 * PAGE, RW, fixed, None, 0), Ok(beside(0)));
+        assert_eq!(p.mmap(beside(10), 9 * PAGE, RW, fixed, None, 0), Ok(beside(10)));
+        p.fork().unwrap().end().unwrap();
+        assert_eq!(p.mmap(beside(9), PAGE, RW, fixed, None, 0), Ok(beside(9)));
+        assert_eq!(p.fork().map(drop), Err(Errno::NOMEM), "nineteen pages are one vma");
+    });
+}
+
+/// Files count once, whoever adds them: shared memory and segments as a whole, and others as far as
+/// they have pages.
+#[test]
+fn what_files_are_promised_is_counted() {
+    with(|p, sim| {
+        let committed = |p: &P<'_, '_>, files: &[&F<'_, '_>], segments: &Segments<'_, '_, _, _>| {
+            let mut listed = Listed::default();
+            files.iter().for_each(|file| listed.add_file(file));
+            segments.files().for_each(|file| listed.add_file(&file));
+            listed.add_promises(p);
+            listed.committed().get()
+        };
+        const NEW: u32 = IPC_CREAT | 0o600;
+        let mut segments = Segments::default();
+        assert_eq!(committed(p, &[], &segments), 0);
+        let own = MAP_SHARED | MAP_ANONYMOUS;
+        let at = p.mmap(0, 8 * PAGE, RW, own, None, 0).unwrap();
+        assert_eq!(committed(p, &[], &segments), 8);
+        assert_eq!(store(p, sim, at, 1), Ok(()));
+        p.munmap(at, PAGE).unwrap();
+        assert_eq!(committed(p, &[], &segments), 8, "all of it stays promised");
+        let bare = p.mmap(0, 8 * PAGE, RW, own | MAP_NORESERVE, None, 0).unwrap();
+        assert_eq!(committed(p, &[], &segments), 8);
+        assert_eq!(store(p, sim, bare, 1), Ok(()));
+        assert_eq!(committed(p, &[], &segments), 9);
+        let file = F::memfd(p.manager(), b"f", 0).unwrap();
+        assert_eq!(file.ftruncate(8 * PAGE as i64), Ok(0));
+        assert_eq!(file.pwrite(&[1], 0), Ok(1));
+        assert_eq!(committed(p, &[&file], &segments), 10);
+        p.mmap(0, 8 * PAGE, RW, MAP_SHARED, Some(&file), 0).unwrap();
+        assert_eq!(committed(p, &[&file], &segments), 10, "it is one file");
+        let id = p.shmget(&mut segments, 1, 4 * PAGE, NEW).unwrap() as i32;
+        assert_eq!(committed(p, &[&file], &segments), 14);
+        let at = p.shmat(&mut segments, id, 0, 0).unwrap();
+        p.shmget(&mut segments, 2, 4 * PAGE, NEW | SHM_NORESERVE).unwrap();
+        assert_eq!(committed(p, &[&file], &segments), 14);
+        p.shmdt(at).unwrap();
+        let mut listed = Listed::default();
+        listed.add_process(p);
+        assert_eq!((listed.shared, listed.committed().get()), (3, 10));
+    });
+}
+
 #[test]
 fn what_files_and_processes_have_is_counted_apart() {
     with(|p, sim| {
@@ -358,7 +501,7 @@ fn what_files_and_processes_have_is_counted_apart() {
         let mut listed = Listed::default();
         listed.add_file(&file);
         listed.add_process(p);
-        let text = text(|out| meminfo::meminfo(mm, &listed, out));
+        let text = text(|out| meminfo::meminfo(mm, &overcommit(), &listed, out));
         let line = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
             line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
@@ -374,6 +517,7 @@ fn what_files_and_processes_have_is_counted_apart() {
             ("AnonHugePages:", 0),
             ("ShmemHugePages:", 2048),
             ("ShmemPmdMapped:", 2048),
+            ("CommitLimit:", 6000),
             ("Committed_AS:", 2064),
         ] {
             assert_eq!(line(name), kilobytes, "{name} of {text}");

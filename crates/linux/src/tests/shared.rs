@@ -169,7 +169,7 @@ fn mmap_of_files_looks_at_its_arguments_as_linux_does() {
         assert_eq!(p.mmap(0, PAGE, RW, shared, None, 0), Ok(TOP - 2 * HUGE - PAGE));
         let at = p.mmap(0, HUGE, RW, MAP_SHARED, Some(&file), 0);
         assert_eq!(at, Ok(TOP - 3 * HUGE - PAGE), "no large folios are expected in files");
-        p.set_limits(Limits { promise: Pages::new(1), ..Limits::NONE });
+        p.set_limits(Limits { promise: Promise::Guess(Pages::new(1)), ..Limits::NONE });
         let fixed = shared | MAP_FIXED;
         assert_eq!(p.mmap(BASE, 2 * PAGE, RW, fixed, None, 0), Err(Errno::NOMEM));
         assert_eq!(areas(p)[0], (2, 1, RW), "what lay there is gone");

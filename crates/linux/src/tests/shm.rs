@@ -55,7 +55,7 @@ fn shmget_finds_makes_and_refuses_as_linux_does() {
         assert!(!all.makes(5, NEW) && !all.makes(6, 0) && all.makes(6, NEW) && all.makes(0, 0));
         let stat = all.stat(0).unwrap();
         assert_eq!((stat.key, stat.mode, stat.bytes, stat.attached), (5, 0o600, 5000, 0));
-        p.set_limits(Limits { promise: Pages::new(3), ..Limits::NONE });
+        p.set_limits(Limits { promise: Promise::Guess(Pages::new(3)), ..Limits::NONE });
         assert_eq!(p.shmget(all, 0, 4 * PAGE, NEW), Err(Errno::NOMEM));
         assert_eq!(p.shmget(all, 0, 4 * PAGE, NEW | SHM_NORESERVE), Ok(4));
         all.limits.bytes = Bytes::new(PAGE);

@@ -4,7 +4,6 @@ use super::super::process::{self, Member, Process};
 use super::super::thread::Thread;
 use super::super::{spending, user};
 use super::Answer;
-use crate::memory::managed;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
 use foliant_linux::credentials::By;
@@ -28,8 +27,9 @@ fn set(by: &Thread, process: &Arc<Process>, number: u64, to: rlimit64) -> Answer
     }
     process.descriptors.lock().most = process.limits.now(RLIMIT_NOFILE) as usize;
     if let Some(memory) = process.memory() {
-        let limits = process.limits.of_memory(managed());
-        memory.with_alone(|memory| memory.set_limits(limits));
+        memory.with_alone(|memory| {
+            memory.set_limits(process.limits.of_memory(memory.limits().promise));
+        });
     }
     Ok(0)
 }

@@ -7,7 +7,7 @@ use super::super::hold::Hold;
 use super::super::opened::{Descriptor, Opened};
 use super::super::signal::Info;
 use super::super::thread::Thread;
-use super::super::{File, Memory, clock, texts, user, userfault, world};
+use super::super::{File, Memory, clock, promises, texts, user, userfault, world};
 use super::Answer;
 use crate::memory::manager;
 use alloc::sync::Arc;
@@ -31,10 +31,15 @@ const TOLD: u64 = 4096;
 fn locking<R>(thread: &Thread, work: impl FnOnce(&mut Memory) -> R) -> R {
     let limit = thread.process.limits.now(RLIMIT_MEMLOCK);
     let locked = if thread.credentials().is_root() { u64::MAX } else { limit };
-    thread.process.with_memory_alone(|memory| {
+    promising(thread, |memory| {
         memory.set_limits(Limits { locked: Size::new(locked), ..memory.limits() });
         work(memory)
     })
+}
+/// Calls a thread's memory by which it may have some promised.
+pub(super) fn promising<R>(thread: &Thread, work: impl FnOnce(&mut Memory) -> R) -> R {
+    let memory = thread.process.memory().expect("a program runs (process::P1)");
+    promises::promising(&memory, || thread.credentials().is_root(), work)
 }
 pub(super) fn brk(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
     Ok(locking(thread, |memory| memory.brk(at)))
@@ -68,7 +73,7 @@ pub(super) fn mmap(
         }
         let found = match world().in_memory(opened.node)? {
             Some(bytes) => Some(bytes.file.clone()),
-            None => of_device(&opened, is_shared, bytes)?,
+            None => of_device(&opened)?,
         };
         file = found.map(|found| if is_only_read { found.only_read() } else { found });
     }
@@ -76,20 +81,19 @@ pub(super) fn mmap(
     let own = if file.is_none() { MAP_ANONYMOUS } else { 0 };
     locking(thread, |memory| memory.mmap(at, bytes, rights, flags | own, file.as_ref(), offset))
 }
-/// What a device of zeros maps: a file of its own where it is shared. Others cannot be mapped.
-fn of_device(opened: &Opened, is_shared: bool, bytes: u64) -> Result<Option<File>, Errno> {
+/// A device of zeros maps what no file has, as an anonymous mapping does. Others cannot be mapped.
+fn of_device(opened: &Opened) -> Result<Option<File>, Errno> {
     use super::super::content::Device;
-    if !matches!(opened.content()?, Content::Device(Device::Zero)) {
-        return Err(Errno(ENODEV));
+    match opened.content()? {
+        Content::Device(Device::Zero) => Ok(None),
+        _ => Err(Errno(ENODEV)),
     }
-    let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
-    is_shared.then(|| File::zeros(manager(), bytes, PAGE)).transpose()
 }
 pub(super) fn munmap(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.munmap(at, bytes))
 }
 pub(super) fn mprotect(thread: &Arc<Thread>, [at, bytes, rights, ..]: Six) -> Answer {
-    thread.process.with_memory_alone(|memory| memory.mprotect(at, bytes, rights as u32))
+    promising(thread, |memory| memory.mprotect(at, bytes, rights as u32))
 }
 pub(super) fn mremap(thread: &Arc<Thread>, [at, old, new, flags, to, _]: Six) -> Answer {
     locking(thread, |memory| memory.mremap(at, old, new, flags as u32, to))

@@ -4,7 +4,7 @@ use super::super::process::{self, Kin, Member, Process, Reap};
 use super::super::sched::{self, Runs};
 use super::super::signal::{Became, CUT, Ended, Info, SIGNALS};
 use super::super::thread::Thread;
-use super::super::{Memory, exec, spending, texts, user};
+use super::super::{Memory, exec, promises, spending, texts, user};
 use super::Answer;
 use super::ids::number;
 use super::numbers::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
@@ -170,7 +170,7 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
         let memory = own.memory().ok_or(Errno(ESRCH))?;
         let memory = match has(CLONE_VM) {
             true => memory,
-            false => memory.fork()?,
+            false => promises::fork(&memory, || thread.credentials().is_root())?,
         };
         let child = own.child(memory, if has(CLONE_PARENT) { Kin::Sibling } else { Kin::Child });
         spending::note_limit(&child);

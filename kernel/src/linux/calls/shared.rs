@@ -4,6 +4,7 @@ use super::super::segments::{self, Counts, Facts};
 use super::super::thread::Thread;
 use super::super::user;
 use super::Answer;
+use super::memory::promising;
 use super::numbers::{IPC_INFO, SHM_INFO, SHM_STAT, SHM_STAT_ANY};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,7 +26,7 @@ pub(super) fn shmget(thread: &Arc<Thread>, [key, bytes, flags, ..]: Six) -> Answ
     let (key, flags, own) = (key as i32, flags as u32, thread.process.id);
     let by = thread.credentials();
     let limit = thread.process.limits.now(RLIMIT_MEMLOCK);
-    thread.process.with_memory_alone(|memory| {
+    promising(thread, |memory| {
         segments::with(|table| {
             let counts = match flags & SHM_HUGETLB != 0 && table.all.makes(key, flags) {
                 true => table.may_have_huge(&by, bytes, limit)?,

@@ -41,10 +41,14 @@ impl Held {
         let memory = RwLock::new(Some(memory));
         Arc::new(Held { memory, program, handlers: Mutex::new(BTreeMap::new()) })
     }
-    /// A copy for a child.
-    pub(in super::super) fn fork(&self) -> Result<Arc<Held>, Errno> {
+    /// A copy for a child. What `before` gives is kept until it is there.
+    pub(in super::super) fn fork<K>(
+        &self,
+        before: impl FnOnce(&mut Memory) -> K,
+    ) -> Result<Arc<Held>, Errno> {
         let program = self.program.again()?;
         let (child, noted) = self.with_alone(|memory| {
+            let _kept = before(memory);
             let child = Held::of(memory.fork()?, program);
             let noted = self.note(memory.take_changes(), Some(&child));
             Ok::<_, Errno>((child, noted))

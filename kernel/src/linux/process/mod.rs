@@ -178,6 +178,13 @@ pub(super) fn are_all_gone() -> bool {
 pub(super) fn all() -> Vec<Arc<Process>> {
     ALL.read().values().cloned().collect()
 }
+/// The memory of all processes: of those that share one (P1) once.
+pub(super) fn memories() -> Vec<Arc<Held>> {
+    let mut held: Vec<_> = all().iter().filter_map(|process| process.memory()).collect();
+    held.sort_by_key(Arc::as_ptr);
+    held.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    held
+}
 
 impl Process {
     fn new(id: u32, descriptors: Descriptors, folder: NodeId, limits: Limits) -> Process {

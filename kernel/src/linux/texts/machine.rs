@@ -1,9 +1,10 @@
 //! Texts about the machine: what it has, and what was done on it.
 
-use super::super::content::{Content, Piece, Text};
+use super::super::content::{Piece, Text};
 use super::super::process;
+use super::super::promises;
 use super::super::segments;
-use super::super::{clock, mounts, world};
+use super::super::{clock, mounts};
 use super::cpuinfo;
 use super::{READ, RELEASE, TICK, list, mask, put, written};
 use crate::interrupts::{self, Kind};
@@ -101,15 +102,10 @@ pub(super) fn make_all() -> Result<(), Refused> {
 /// What all processes and files have.
 fn listed() -> Listed {
     let mut listed = Listed::default();
-    for memory in process::all().iter().filter_map(|process| process.memory()) {
+    for memory in process::memories() {
         memory.with(|memory| listed.add_process(memory));
     }
-    let files = world().files.read();
-    for content in files.leaves() {
-        if let Content::Memory(bytes) = content {
-            listed.add_file(&bytes.file);
-        }
-    }
+    promises::add_files(&mut listed);
     listed
 }
 
@@ -129,7 +125,7 @@ impl About {
             About::Loadavg => {
                 writeln!(out, "0.00 0.00 0.00 1/{} {}", process::all().len(), process::last_id())
             }
-            About::Meminfo => meminfo::meminfo(mm, &listed(), out),
+            About::Meminfo => meminfo::meminfo(mm, promises::words(), &listed(), out),
             About::Mounts => mounts::show(out),
             About::NodeMeminfo => meminfo::node_meminfo(mm, &listed(), out),
             About::NodeVmstat => zones::node_vmstat(mm, &listed(), out),

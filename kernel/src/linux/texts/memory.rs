@@ -6,7 +6,7 @@
 use super::super::anchored::Anchored;
 use super::super::content::{Content, Piece, Positioned, Text};
 use super::super::names::{self, make};
-use super::super::{khugepaged, process, world};
+use super::super::{khugepaged, process, promises, world};
 use super::{BOTH, OWN, OWN_READ, WRITTEN, put, taken};
 use crate::memory::manager;
 use alloc::format;
@@ -90,7 +90,7 @@ impl Switch {
             Switch::Sys(path) => sys::read(manager(), path),
             Switch::Shmem(path) => shmem().lock().read(path),
             Switch::Khugepaged(path) => khugepaged::read(path),
-            Switch::Vm(path) => vm::read(manager(), path),
+            Switch::Vm(path) => vm::read(manager(), promises::words(), path),
             Switch::Flag(is_on) => Ok(format!("{}\n", u8::from(is_on.load(Ordering::Relaxed)))),
             Switch::Split => Err(Errno(EACCES)),
         };
@@ -108,7 +108,7 @@ impl Text for Switch {
             Switch::Sys(path) => sys::write(manager(), path, text),
             Switch::Shmem(path) => shmem().lock().write(manager(), path, text),
             Switch::Khugepaged(path) => khugepaged::write(path, text),
-            Switch::Vm(path) => vm::write(manager(), path, text),
+            Switch::Vm(path) => vm::write(manager(), promises::words(), path, text),
             Switch::Flag(is_on) => match text.trim() {
                 word @ ("0" | "1") => {
                     is_on.store(word == "1", Ordering::Relaxed);
