@@ -137,7 +137,7 @@ fn finding_x4_a_loader_that_tells_of_no_memory_is_answered() {
     let said = with(1, &little).unwrap();
     assert!(said.len() > 10, "{said}");
     // A machine where the module lies over the image: smaller than any that the command gives.
-    let small = "-object memory-backend-ram,id=small,size=5M -M q35,memory-backend=small -m 5M";
+    let small = "-object memory-backend-ram,id=small,size=6M -M q35,memory-backend=small -m 6M";
     let said = boot(&["--cpus", "1"], small).unwrap().unfit();
     assert_eq!(said, "the loader has no memory for the kernel and its module");
 }
