@@ -222,7 +222,9 @@ impl Opened {
                 if from.take(&mut all) < all.len() {
                     return Err(Errno(EFAULT));
                 }
-                text.write(&all)?;
+                if !all.is_empty() {
+                    text.write(&all)?;
+                }
                 Ok(all.len() as u64)
             }
             Content::Packed(_) | Content::Channel(_) | Content::Link(_) | Content::Due(_) => {

@@ -123,7 +123,7 @@ pub(super) fn getsid(thread: &Arc<Thread>, [id, ..]: Six) -> Answer {
 }
 /// Makes a process a member of a group of its session, which may be new.
 pub(super) fn setpgid(thread: &Arc<Thread>, [id, group, ..]: Six) -> Answer {
-    if (group as i32) < 0 {
+    if (group as i32) < 0 || (id as i32) < 0 {
         return Err(Errno(EINVAL));
     }
     let (own, process) = (&thread.process, of(thread, id)?);

@@ -64,7 +64,10 @@ fn texts_at(at: u64, room: &mut usize) -> Result<Vec<Vec<u8>>, Errno> {
 pub(super) fn execve(thread: &Arc<Thread>, [path, arguments, environment, ..]: Six) -> Answer {
     let path = user::get_path(path)?;
     let mut room = exec::TEXTS_MAX;
-    let arguments = texts_at(arguments, &mut room)?;
+    let mut arguments = texts_at(arguments, &mut room)?;
+    if arguments.is_empty() {
+        arguments.push(Vec::new()); // a program has a name, as on Linux since 5.18
+    }
     let environment = texts_at(environment, &mut room)?;
     exec::exec(thread, &path, arguments, environment).map(|()| 0)
 }
@@ -272,6 +275,9 @@ pub(super) fn wait4(thread: &Arc<Thread>, [id, status, flags, usage, ..]: Six) -
     let flags = flags as u32;
     if flags & !(WAITS | WUNTRACED) != 0 {
         return Err(Errno(EINVAL));
+    }
+    if id as i32 == i32::MIN {
+        return Err(Errno(ESRCH)); // there is no such group
     }
     let meant = is_meant(&thread.process, id as i32);
     let Some((child, became)) = wait(thread, meant, flags | WEXITED)? else { return Ok(0) };

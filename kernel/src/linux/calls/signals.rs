@@ -181,9 +181,15 @@ fn send_to(thread: &Arc<Thread>, process: Option<u32>, id: u64, number: u64) -> 
     }
     Err(Errno(ESRCH))
 }
+/// Whether a number may be a thread's.
+fn of_thread(id: u64) -> Result<(), Errno> {
+    if id as i32 > 0 { Ok(()) } else { Err(Errno(EINVAL)) }
+}
 pub(super) fn tkill(thread: &Arc<Thread>, [id, number, ..]: Six) -> Answer {
+    of_thread(id)?;
     send_to(thread, None, id, number)
 }
 pub(super) fn tgkill(thread: &Arc<Thread>, [process, id, number, ..]: Six) -> Answer {
+    of_thread(process).and(of_thread(id))?;
     send_to(thread, Some(process as u32), id, number)
 }
