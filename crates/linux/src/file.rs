@@ -164,7 +164,7 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     }
     /// The file behind a shared anonymous mapping, of pages of this size, and whether it was
     /// promised.
-    pub(crate) fn zeros(
+    pub fn zeros(
         mm: &'a Manager<'m, M, P>,
         (bytes, page): (u64, u64),
         is_promised: bool,

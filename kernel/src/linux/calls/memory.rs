@@ -73,7 +73,7 @@ pub(super) fn mmap(
         }
         let found = match world().in_memory(opened.node)? {
             Some(bytes) => Some(bytes.file.clone()),
-            None => of_device(&opened)?,
+            None => of_device(&opened, is_shared, bytes)?,
         };
         file = found.map(|found| if is_only_read { found.only_read() } else { found });
     }
@@ -81,13 +81,14 @@ pub(super) fn mmap(
     let own = if file.is_none() { MAP_ANONYMOUS } else { 0 };
     locking(thread, |memory| memory.mmap(at, bytes, rights, flags | own, file.as_ref(), offset))
 }
-/// A device of zeros maps what no file has, as an anonymous mapping does. Others cannot be mapped.
-fn of_device(opened: &Opened) -> Result<Option<File>, Errno> {
+/// What a device of zeros maps: a file of its own where it is shared. Others cannot be mapped.
+fn of_device(opened: &Opened, is_shared: bool, bytes: u64) -> Result<Option<File>, Errno> {
     use super::super::content::Device;
-    match opened.content()? {
-        Content::Device(Device::Zero) => Ok(None),
-        _ => Err(Errno(ENODEV)),
+    if !matches!(opened.content()?, Content::Device(Device::Zero)) {
+        return Err(Errno(ENODEV));
     }
+    let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
+    is_shared.then(|| File::zeros(manager(), (bytes, PAGE), true)).transpose()
 }
 pub(super) fn munmap(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
     thread.process.with_memory_alone(|memory| memory.munmap(at, bytes))
