@@ -7,6 +7,7 @@
 
 use crate::file::MemoryFile;
 use crate::overcommit::Overcommit;
+use crate::pages::PAGE_KB;
 use crate::process::Process;
 use crate::rows;
 use crate::vma::{Marks, Vma};
@@ -17,9 +18,6 @@ use foliant::vmap::Caller;
 use foliant::{Event, Manager, SizeEvent};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, Order, Pages};
-
-/// Kilobytes of a page.
-const PAGE_KB: u64 = FRAME_BYTES >> 10;
 
 /// What each line of a node begins with.
 const NODE: &str = "Node 0 ";
@@ -34,13 +32,10 @@ pub struct Listed {
     pub(crate) mapped: u64,
     /// Pages that stay, as vmas of them are locked.
     pub(crate) locked: u64,
-    /// Pages that memory was promised for, as vmas of a program's own count; what files have is
-    /// `shared`.
-    pub(crate) promised: u64,
+    /// Pages that memory was promised for, to programs and for files.
+    promised: u64,
     /// Which files were added.
     files: BTreeSet<Frame>,
-    /// Pages that memory was promised for, as files have them or may have them.
-    of_files: u64,
     /// Where folios of files are that large leaves map.
     large: BTreeSet<Frame>,
 }
@@ -50,7 +45,7 @@ impl Listed {
     pub fn add_file<M: Machine, P: Paging>(&mut self, file: &MemoryFile<'_, '_, M, P>) {
         if file.page_bytes() == FRAME_BYTES && self.files.insert(file.object().frame()) {
             self.shared += file.small_pages();
-            self.of_files += file.promised();
+            self.promised += file.promised();
         }
     }
     /// Adds what a process maps, and the files that it maps.
@@ -75,7 +70,7 @@ impl Listed {
     }
     /// Pages that memory was promised for, those of files with them.
     pub fn committed(&self) -> Pages {
-        Pages::new(self.promised + self.of_files)
+        Pages::new(self.promised)
     }
     /// Folios of files that large leaves map, each counted once.
     pub(crate) fn large(&self) -> u64 {

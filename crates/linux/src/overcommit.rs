@@ -19,11 +19,10 @@
 
 use crate::errno::Errno;
 use crate::numbers::{int_of_proc, of_proc};
+use crate::pages::PAGE_KB;
 use alloc::string::{String, ToString};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use foliant_units::{FRAME_BYTES, Pages};
-
-const PAGE_KB: u64 = FRAME_BYTES >> 10;
+use foliant_units::Pages;
 
 /// What a call may ask for that memory has to be promised for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

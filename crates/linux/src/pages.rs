@@ -6,6 +6,9 @@ use foliant_units::{FRAME_BYTES, Order, Va, VaRange};
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = FRAME_BYTES;
 
+/// Kilobytes of a page.
+pub(crate) const PAGE_KB: u64 = PAGE >> 10;
+
 /// The range between two addresses, the lower one first.
 pub(crate) fn range(start: u64, end: u64) -> VaRange {
     VaRange::new(Va::new(start), Va::new(end.max(start))).expect("its end is not below its start")

@@ -397,12 +397,6 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
             }
         }
     }
-    /// So many pages went that were promised memory: the same call may ask for others.
-    pub(crate) fn no_longer_promised(&mut self, pages: u64) {
-        if let Promise::Never(left) = &mut self.limits.promise {
-            *left = Pages::new(left.get().saturating_add(pages));
-        }
-    }
     /// Whether `MAP_NORESERVE` has memory that is not promised.
     pub(crate) fn honours_no_reserve(&self) -> bool {
         !matches!(self.limits.promise, Promise::Never(_))

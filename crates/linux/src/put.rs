@@ -7,6 +7,7 @@
 //! **Not here**: which area that is (`map`, `heap`, `remap`), and when two are one (`join`).
 
 use crate::errno::Errno;
+use crate::overcommit::Promise;
 use crate::pages::PAGE;
 use crate::process::Process;
 use crate::situation::Situation;
@@ -14,6 +15,7 @@ use crate::vma::{Tag, Vma};
 use foliant::space::{Flags, MapRequest, Place};
 use foliant::table::Paging;
 use foliant_machine::Machine;
+use foliant_units::Pages;
 
 impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     /// Puts an area in, which is one with its neighbours where Linux makes one of them.
@@ -83,14 +85,22 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
 
     /// Takes out what lies in a range.
     pub(crate) fn take_out(&mut self, situation: &Situation) -> Result<(), Errno> {
-        let (gone, promised) = (self.leaving(situation), self.promised_on(situation));
+        let gone = self.leaving(situation);
+        self.promise_no_longer(situation);
         self.letting_go(situation, |process| {
             process.mm.unmap(process.space, situation.range).map_err(Errno::from)
         })?;
         self.size.note(0, gone);
-        self.no_longer_promised(promised);
         self.recount();
         Ok(())
+    }
+    /// What goes was promised memory, where that is counted: the same call may ask for other
+    /// memory.
+    fn promise_no_longer(&mut self, situation: &Situation) {
+        if let Promise::Never(left) = self.limits.promise {
+            let more = self.promised_on(situation);
+            self.limits.promise = Promise::Never(Pages::new(left.get().saturating_add(more)));
+        }
     }
     /// Pages of areas in a range that may go: what is resident is noted before.
     fn leaving(&mut self, situation: &Situation) -> u64 {

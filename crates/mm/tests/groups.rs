@@ -3,7 +3,8 @@
 
 use crate::common::*;
 use foliant::fault::Orders;
-use foliant::space::{Advice, Flags, Move, SpaceId};
+use foliant::object::ObjectRequest;
+use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
 use foliant::split::{SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Paging, Riscv64, X86_64};
 use foliant::{Access, Event, FlushGrain, Outcome, Policy};
@@ -30,6 +31,7 @@ on_both! {
     what_is_noted_in_one_word_is_every_page_s => notes,
     a_fork_near_the_limit_admits_a_group => limits,
     a_refused_allocation_leaves_the_group_whole_or_apart => refusals,
+    a_group_of_an_object_shows_each_page_in_its_place => shown,
 }
 
 fn machine(format: Format) -> Sim {
@@ -371,6 +373,30 @@ fn limits<P: Paging>(format: Format) {
         recount(&sim, &mm, &[id, child]);
         assert_eq!(load(&sim, &mm, id, BASE + 64 * PAGE), 100);
     }
+}
+
+/// An area lies three pages off, so its entries are single ones. A group's word says by its place
+/// in the object's table which page it maps.
+fn shown<P: Paging>(format: Format) {
+    world(format, |sim, mm: &AnyMm<'_, P>, id| {
+        mm.set_object_policy(only(4));
+        let request = ObjectRequest { pages: Pages::new(16), ..ObjectRequest::default() };
+        let of = mm.create_object(&request).unwrap();
+        let start = BASE + 4 * MB + 3 * PAGE;
+        let request = MapRequest {
+            place: Place::Fixed(Va::new(start)),
+            bytes: Bytes::new(16 * PAGE),
+            flags: Flags::READ_WRITE.with(Flags::SHARED),
+            tag: 0,
+        };
+        mm.map_object(id, &request, (of, Pages::new(0))).unwrap();
+        let before = mm.total(Event::Fault);
+        fill(sim, mm, id, start);
+        assert_eq!(mm.total(Event::Fault), before + 1, "the folio comes as a whole");
+        read_all(sim, mm, id, start, Cpu(1));
+        mm.unmap(id, VaRange::sized(Va::new(start), Bytes::new(16 * PAGE)).unwrap()).unwrap();
+        mm.end_object(of).unwrap();
+    });
 }
 
 fn refusals<P: Paging>(format: Format) {

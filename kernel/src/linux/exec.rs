@@ -34,6 +34,7 @@ use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
 use foliant_files::{Last, Purpose};
 use foliant_linux::credentials::{Guarded, SetIds};
+use foliant_linux::overcommit::Promise;
 use foliant_linux::{Errno, Layout};
 use foliant_units::Va;
 use linux_raw_sys::auxvec::{
@@ -293,7 +294,7 @@ pub(super) fn exec(
     }
     let (heap, top) = (Va::new(by + elf.end()), Va::new(END - TOP_GAP));
     let layout = Layout { heap, top, stack: Va::new(END - PAGE) };
-    let limits = thread.process.limits.of_memory(foliant_linux::overcommit::Promise::Always); // as the first call says
+    let limits = thread.process.limits.of_memory(Promise::Always); // the first call says which
     let hold = file.hold.again()?;
     let memory = Held::of(Memory::new(manager(), layout, limits)?, hold);
     if let Some(before) = thread.process.memory() {

@@ -37,13 +37,9 @@ struct Go;
 
 impl Alarm for Go {
     fn ring(self: Arc<Go>) {
-        let memories = process::all().into_iter().filter_map(|process| process.memory());
-        let mut spaces: Vec<SpaceId> = Vec::new();
-        for space in memories.map(|memory| memory.with(|memory| memory.space())) {
-            if !spaces.contains(&space) {
-                spaces.push(space);
-            }
-        }
+        let memories = process::memories().into_iter();
+        let spaces: Vec<SpaceId> =
+            memories.map(|memory| memory.with(|memory| memory.space())).collect();
         let sleep = own().lock().scan(manager(), &spaces).0;
         again_in(sleep);
     }

@@ -4,7 +4,8 @@
 //! - O1. Where promises are counted one call at a time is at work that may promise more, from the
 //!   count to its end, as `foliant_linux::overcommit` wants it. It waits for locks alone.
 //!
-//! **Locking.** `ONE` is taken with no other lock held, and before those of memories and files.
+//! **Locking.** `ONE` is taken with no other lock held, and before those of memories, files and
+//! segments. Memory that its process lets go of while it is counted ends under `ONE` alone.
 
 use super::content::Content;
 use super::process::{self, Held};

@@ -58,7 +58,7 @@ use crate::space::{
     watched,
 };
 use crate::stock::{Event, NoTable, record};
-use crate::table::{Attrs, Entry, Found, Paging, Slots};
+use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa, Pages, Va, VaRange};
@@ -396,12 +396,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Leaf { pa, .. } => Some(pa.add(at.offset_from(theirs.va_of(slot))).frame()),
             _ => return NOTHING,
         };
-        let slots = Slots::new(slot, if large.is_some() { 1 } else { pages as usize });
-        let slots = slots.expect("they lie in one table");
         let frame_at = |nth: u64| match large {
             Some(first) => Some(first.add(Pages::new(nth))),
             None => {
-                let slot = slots.nth(nth as usize); // a group's word says by its place what it maps
+                // A group's word says by its place what it maps.
+                let slot = Slot::of(at.add(nth * FRAME_BYTES), Level::BASE);
                 match P::decode(theirs.get(slot), Level::BASE, slot) {
                     Entry::Leaf { pa, .. } => Some(pa.frame()),
                     _ => None,

@@ -30,7 +30,7 @@ use super::timers::{Target, Timers};
 use super::usage::Usage;
 use super::waiters::Waiters;
 use super::{Memory, names, world};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -178,12 +178,11 @@ pub(super) fn are_all_gone() -> bool {
 pub(super) fn all() -> Vec<Arc<Process>> {
     ALL.read().values().cloned().collect()
 }
-/// The memory of all processes: of those that share one (P1) once.
+/// The memory of all processes, in their order: of those that share one (P1) once.
 pub(super) fn memories() -> Vec<Arc<Held>> {
-    let mut held: Vec<_> = all().iter().filter_map(|process| process.memory()).collect();
-    held.sort_by_key(Arc::as_ptr);
-    held.dedup_by(|one, other| Arc::ptr_eq(one, other));
-    held
+    let mut seen = BTreeSet::new();
+    let memories = all().into_iter().filter_map(|process| process.memory());
+    memories.filter(|memory| seen.insert(Arc::as_ptr(memory))).collect()
 }
 
 impl Process {
