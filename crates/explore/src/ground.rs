@@ -24,6 +24,12 @@ pub(crate) const LAST_HUGE: Va = Va::new(HUGE + 64 * MB);
 /// Where memory is that nobody works on before a guess comes there, a block for each lane.
 pub(crate) const GUESSES: u64 = BASE + 400 * MB;
 pub(crate) const GUESSES_BYTES: u64 = 16 * MB;
+/// Which place is guessed for by the lane of this number.
+pub(crate) fn guessed(nth: u64) -> u64 {
+    GUESSES + (2 * nth + 1) * 2 * MB
+}
+/// Pages side by side behind which memory grows.
+pub(crate) const RUN: u64 = 4;
 /// Where pages come one by one, and how many at most.
 pub(crate) const SINGLE: u64 = BASE + 100 * MB;
 pub(crate) const SINGLE_MAX: u64 = 5000;
@@ -152,9 +158,9 @@ impl<P: Paging> Scene<P> {
     pub(crate) fn single(&self, nth: u64) -> Outcome {
         self.mm.fault(self.id, Va::new(SINGLE + nth * PAGE), Access::Write)
     }
-    /// A fault in a block of 2 MiB where nothing is.
+    /// A fault in a block of 2 MiB where nothing is, behind pages of the block before.
     pub(crate) fn guess(&self, nth: u64) -> Outcome {
-        self.mm.fault(self.id, Va::new(GUESSES + nth * 2 * MB), Access::Write)
+        self.mm.fault(self.id, Va::new(guessed(nth)), Access::Write)
     }
     pub(crate) fn object(&self) -> ObjectId {
         self.object.expect("the plan says that it is needed").0

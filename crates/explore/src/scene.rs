@@ -9,8 +9,8 @@ use crate::board::Board;
 use crate::engine::{self, Body, Limits, Mode};
 use crate::ground::{
     self, BASE, ELSEWHERE, FULL, GUESSES, GUESSES_BYTES, HUGE, LAST_HUGE, MB, Mm, OBJECT_PAGES,
-    OBJECT_PLACE, OBJECTS, PAGE, POOLED, POOLED_COPY, SHARED, SINGLE, SINGLE_MAX, Scene, TREE, at,
-    page_at, range,
+    OBJECT_PLACE, OBJECTS, PAGE, POOLED, POOLED_COPY, RUN, SHARED, SINGLE, SINGLE_MAX, Scene, TREE,
+    at, guessed, page_at, range,
 };
 use crate::machine::{self, Explored};
 use crate::operation::{self, Operation};
@@ -156,13 +156,21 @@ impl<P: Paging> Scene<P> {
         self.map(BASE, 2 * MB, Place::NoReplace).expect("there is room");
         if plan.folios == Folios::Auto {
             self.map(GUESSES, GUESSES_BYTES, Place::NoReplace).expect("there is room");
-            // A leaf is guessed beside memory.
-            for (start, pages) in [(BASE - 2 * MB, 1), (SINGLE, SINGLE_MAX)] {
-                self.map(start, pages * PAGE, Place::NoReplace).expect("there is room");
+            self.map(BASE - RUN * PAGE, RUN * PAGE, Place::NoReplace).expect("there is room");
+            self.map(SINGLE, SINGLE_MAX * PAGE, Place::NoReplace).expect("there is room");
+            let alone = |start, pages| {
                 let advice = Advice::NoHugePage;
                 mm.advise(id, range(start, pages * PAGE), advice).expect("it is mapped");
+            };
+            alone(SINGLE, SINGLE_MAX);
+            // A leaf is guessed where memory grows.
+            let lanes = (0..GUESSES_BYTES / (4 * MB)).map(guessed);
+            for next in lanes.chain([BASE]) {
+                alone(next - RUN * PAGE, RUN);
+                for nth in 1..=RUN {
+                    let _ = mm.fault(id, Va::new(next - nth * PAGE), Access::Write);
+                }
             }
-            let _ = mm.fault(id, Va::new(BASE - 2 * MB), Access::Write);
         }
         for nth in 0..plan.areas {
             self.map(TREE + nth * 2 * PAGE, PAGE, Place::NoReplace).expect("there is room");

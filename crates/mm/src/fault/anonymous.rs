@@ -1,7 +1,6 @@
 //! A fault where nothing is mapped, or shared zeros of 2 MiB are: zeros for a read, a folio for a
 //! write.
 
-use super::tuned::sizes;
 use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, UseZeroPage, fitting};
 use crate::folio::Class;
 use crate::frame::{Claim, Contents};
@@ -10,7 +9,7 @@ use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
 
 /// Why an order was not used.
 enum Skip {
@@ -77,6 +76,14 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Maps shared zeros, read-only: 2 MiB of them where a folio of that size may be, else a page.
     #[inline(never)]
     pub(super) fn zero(&self, area: &Area, found: &Found) -> Step {
+        let may_choose = self.may_choose(area);
+        if may_choose && self.takes_page(area) {
+            let step = self.anonymous(area, found);
+            if matches!(step, Step::Done(Outcome::Mapped(_))) {
+                self.stock.reads.note_taken();
+            }
+            return step;
+        }
         let wanted = if self.wants_zero_block(area, found) { Order::SIZE_2M } else { Order::BASE };
         let mut order = wanted;
         let level = loop {
@@ -116,6 +123,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
         agreed.repeat(P::leaf(frame.pa(), level, attrs));
         self.stock.count_by(Event::ZeroPage, entries as u64);
+        if may_choose && shown == Order::BASE {
+            self.stock.reads.note_shown();
+        }
         Step::Done(Outcome::ZeroPage(shown))
     }
     /// The same for one page: watched in the place of a marker, or in a private area of an object
@@ -138,7 +148,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         Step::Done(Outcome::ZeroPage(Order::BASE))
     }
     /// Whether the page comes without others.
-    fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         self.end <= self.va.add(FRAME_BYTES)
     }
     /// The block of this order that begins with the page accessed, if all of it is demanded.
@@ -176,23 +186,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     #[inline]
     fn sizes(&self, area: &Area, found: &Found) -> (Orders, Orders) {
         let allowed = self.switches.policy().allowed(area.flags, self.space.thp_off());
-        (allowed, if self.switches.has_auto() { self.guess(area, found) } else { Orders::NONE })
-    }
-    #[inline(never)] // most switches leave no choice
-    fn guess(&self, area: &Area, found: &Found) -> Orders {
-        let choice = self.switches.policy().choice(area.flags, self.space.thp_off());
-        if choice.is_empty() {
-            return choice;
-        }
-        sizes(self.stock.guess_counts(), choice, || self.is_beside(found))
-    }
-    /// Whether the fault is in a block of 2 MiB in which nothing is, beside one where something is.
-    fn is_beside(&self, found: &Found) -> bool {
-        let bytes = Order::SIZE_2M.bytes();
-        let block = self.va.align_down(bytes).get();
-        let is_begun = |va: Option<u64>| va.is_some_and(|va| self.view.is_begun(Va::new(va)));
-        found.level > Level::BASE
-            && (is_begun(block.checked_sub(1)) || is_begun(block.checked_add(bytes.get())))
+        (allowed, self.guess(area, found))
     }
     /// Whether there are shared zeros of `order`, a page or 2 MiB, or a block that the face has
     /// cleared for this fault. Where there is none it does so, if one is free.

@@ -186,6 +186,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             P::leaf(head.pa(), Level::BASE, self.own_attrs(area, old))
         });
         if is_zero {
+            if self.may_choose(area) {
+                self.stock.reads.note_written();
+            }
             self.stock.count_size(Order::BASE, SizeEvent::AnonFaultAlloc);
             return Step::Done(Outcome::Mapped(Order::BASE));
         }

@@ -195,8 +195,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Memory as a guess sees it.
     pub(crate) fn guess_counts(&self) -> GuessCounts {
-        let idle = self.idle();
+        let (idle, reads) = (self.idle(), self.reads.counts());
         let used = self.anonymous().saturating_sub(idle);
+        let read = reads.idle(used);
+        let (idle, used) = (idle + read, used - read);
         let most = self.deferred.most.fetch_max(used, Ordering::Relaxed).max(used);
         let [saved, lost] =
             [&self.deferred.saved, &self.deferred.lost].map(|sum| sum.load(Ordering::Relaxed));

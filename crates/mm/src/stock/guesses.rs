@@ -5,7 +5,7 @@
 /// Counts of pages at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GuessCounts {
-    /// Those of guessed folios that are not known to be used.
+    /// Those of guessed folios that are not known to be used, and some that reads took.
     pub(crate) idle: u64,
     /// Anonymous ones that are.
     pub(crate) used: u64,
@@ -30,13 +30,13 @@ const LOOSE_PART: u64 = 8;
 const LOSS_PART: u64 = 4;
 /// Pages that count as saved for that before any was: 4 MiB.
 const CREDIT: u64 = 1024;
-/// Pages that may be at stake before any was saved: 2 MiB.
-const TRIAL: u64 = 512;
-/// The part of pages that came alone that may be at stake besides: trying again takes a program's
-/// faults a quarter of a hundredth longer.
+/// Pages that may be at stake before any was saved, where memory grows: 4 MiB.
+const TRIAL: u64 = 1024;
+/// The part of pages that came alone that may be at stake there besides: trying again takes a
+/// program's faults a quarter of a hundredth longer.
 const TRIAL_PART: u64 = 256;
 /// The part of the most that was used after which a guess is old where as much is idle as may be.
-const AGE_PART: u64 = 10;
+const AGE_PART: u64 = 16;
 /// Pages after which it is at the soonest: 10 MiB.
 const AGE_LEAST: u64 = 2560;
 /// What a ratio is counted in.
@@ -61,14 +61,17 @@ impl GuessCounts {
         let trusted = known.saturating_sub(self.lost * LOSS_PART);
         self.allowance() + loose * (trusted * UNIT / known) / UNIT
     }
-    /// Pages that one more guess may leave idle at most.
-    pub(crate) fn admitted(self) -> u64 {
-        self.limit().saturating_sub(self.idle).min(self.paid())
+    /// Pages that one more guess may leave idle at most, beside pages that are there one after the
+    /// other, or else anywhere.
+    pub(crate) fn admitted(self, beside: bool) -> u64 {
+        let trial = if beside { TRIAL + self.single / TRIAL_PART } else { 0 };
+        self.limit().saturating_sub(self.idle).min(self.paid(trial))
     }
     /// Pages for which guesses have saved what they cost, should all that is idle be lost and these
-    /// too: one that comes with others takes 0.9 us less, one that is lost 0.95 more.
-    fn paid(self) -> u64 {
-        let stake = self.saved * 5 / 4 + TRIAL + self.single / TRIAL_PART + self.fallen();
+    /// too: one that comes with others takes 0.9 us less, one that is lost 0.95 more. Before they
+    /// saved anything, as many are tried as that.
+    fn paid(self, trial: u64) -> u64 {
+        let stake = self.saved * 5 / 4 + trial + self.fallen();
         stake.saturating_sub(self.lost + self.idle)
     }
     /// Whether so much is idle that looks are worth their time.

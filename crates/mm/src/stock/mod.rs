@@ -39,6 +39,7 @@ mod lots;
 mod own;
 mod pace;
 mod pile;
+mod reads;
 mod records;
 mod returned;
 mod speculate;
@@ -84,6 +85,7 @@ use crate::table::{Paging, Tables};
 use deferred::Deferred;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Va};
+use reads::Reads;
 use returned::Returned;
 pub(crate) use returned::{SUBPOOLS, Subpool};
 use work::Work;
@@ -131,6 +133,7 @@ pub(crate) struct Stock<'m, M, P> {
     returned: Returned,
     deferred: Deferred,
     pub(crate) zeros: SharedZeros,
+    pub(crate) reads: Reads,
     brand: Brand,
     cpus: &'m [PerCpu],
 }
@@ -167,6 +170,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             returned,
             deferred,
             zeros: SharedZeros::default(),
+            reads: Reads::default(),
             brand: Brand::new(),
             cpus,
         }
