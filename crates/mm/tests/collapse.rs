@@ -358,6 +358,39 @@ fn tr_a6_smaller_sizes_do_not_creep_into_larger_ones() {
     }
 }
 
+/// The same of pages that a parent has too: those that smaller sizes copied would not be counted by
+/// the next larger one.
+#[test]
+fn tr_a6_shared_pages_do_not_creep() {
+    let all: Vec<u8> = (2..=9).collect();
+    let scan = |own: u64, limits| {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = filled(&sim, &mm, 0..512);
+        let child = mm.fork(id).unwrap();
+        mm.switch(Some(child)).unwrap();
+        write(&sim, &mm, child, 0..own);
+        mm.set_policy(policy(&all));
+        for _ in 0..10 {
+            mm.collapse_scan(child, Va::new(0), 100, limits);
+        }
+        let there = (mm.anonymous().get() - 512, order_at(&mm, child, BASE));
+        mm.audit(&[id, child]).unwrap();
+        check(&sim, &mm, child, |_| true);
+        finish(&sim, &mm, &[child, id]);
+        there
+    };
+    for shared in [0, 2, 256, 400] {
+        let own = 511 - shared;
+        let (copied, largest) = scan(own, limits(0, shared));
+        assert_eq!(copied, own, "{shared} may be shared, and one more is");
+        assert!(largest < 9);
+        assert_eq!(scan(own + 1, limits(0, shared)), (512, 9), "{shared} may be shared");
+    }
+    // All may be: one collapse copies all.
+    assert_eq!(scan(0, limits(0, 512)), (512, 9));
+}
+
 /// A scan goes on where it was interrupted, also within areas that are smaller than the largest
 /// size, or not aligned to it.
 #[test]

@@ -32,17 +32,21 @@ impl CollapseLimits {
     pub const SCAN: CollapseLimits =
         CollapseLimits { max_ptes_none: Pages::new(0), max_ptes_shared: Pages::new(256) };
 
-    /// What is left of limits for 2 MiB where a scanner looks at a smaller range: a part in
-    /// proportion, but of pages that may be missing all or none. With a limit between, each
-    /// collapse would fill what the next larger one counts (TR-A6).
+    /// What is left of limits for 2 MiB where a scanner looks at a smaller range: all pages, or
+    /// none. With a limit between, each collapse would fill or copy what the next larger one counts
+    /// (TR-A6).
     fn scaled(self, order: Order) -> CollapseLimits {
-        let part = |pages: Pages| Pages::new(pages.get() >> (Order::SIZE_2M.get() - order.get()));
-        let is_all = self.max_ptes_none.get() + 1 >= Order::SIZE_2M.pages().get();
-        let max_ptes_none = match is_all || order == Order::SIZE_2M {
-            true => part(self.max_ptes_none),
-            false => Pages::new(0),
+        let part = |pages: Pages| {
+            let is_all = pages.get() + 1 >= Order::SIZE_2M.pages().get();
+            match is_all || order == Order::SIZE_2M {
+                true => Pages::new(pages.get() >> (Order::SIZE_2M.get() - order.get())),
+                false => Pages::new(0),
+            }
         };
-        CollapseLimits { max_ptes_none, max_ptes_shared: part(self.max_ptes_shared) }
+        CollapseLimits {
+            max_ptes_none: part(self.max_ptes_none),
+            max_ptes_shared: part(self.max_ptes_shared),
+        }
     }
 }
 
