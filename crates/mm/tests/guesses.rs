@@ -285,16 +285,21 @@ fn a_read_that_no_write_follows_takes_nothing() {
     assert!((0..4096).all(|nth| read(&sim, &mm, id, 2048 + nth * 16) == ZERO));
     assert_eq!(mm.anonymous(), before);
 }
+/// A space of a program that wrote to what it read so far.
+fn writes_follow(sim: &Sim, mm: &AnyMm<'_, impl Paging>) -> SpaceId {
+    let id = space(mm, 512);
+    for nth in 0..64 {
+        read(sim, mm, id, 2 * nth);
+        write(sim, mm, id, 2 * nth);
+    }
+    id
+}
 /// A program that wrote after its reads and does not any more: little is taken in vain.
 #[test]
 fn reads_that_take_in_vain_end() {
     let sim = sim(1, 64);
     let mm = manager(&sim, AUTO);
-    let id = space(&mm, 512);
-    for nth in 0..64 {
-        read(&sim, &mm, id, 2 * nth);
-        write(&sim, &mm, id, 2 * nth);
-    }
+    let id = writes_follow(&sim, &mm);
     let before = mm.anonymous().get();
     let zeros = (0..16384).filter(|nth| read(&sim, &mm, id, 1024 + nth * 7) == ZERO).count();
     let taken = mm.anonymous().get() - before;
@@ -311,11 +316,7 @@ fn reads_that_take_in_vain_end() {
 fn a_read_takes_nothing_where_no_write_can_follow() {
     let sim = sim(1, 64);
     let mm = manager(&sim, AUTO);
-    let id = space(&mm, 512);
-    for nth in 0..64 {
-        read(&sim, &mm, id, 2 * nth);
-        write(&sim, &mm, id, 2 * nth);
-    }
+    let id = writes_follow(&sim, &mm);
     let only = range(BASE + 64 * MB, MB);
     mm.protect(id, only, foliant::space::Flags::READ).unwrap();
     let pages = mm.pages(id).unwrap();

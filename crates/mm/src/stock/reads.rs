@@ -75,7 +75,9 @@ impl ReadCounts {
         let unwritten = |of: ShownCounts| {
             // The last one may be about to be written to.
             let unwritten = of.shown.saturating_sub(of.written + 1 + of.shown / MISSED_PART);
-            self.taken.min(pages) * unwritten / of.shown.max(1)
+            // Years of reads on much memory are more than 64 bits of product.
+            let idle = u128::from(self.taken.min(pages)) * u128::from(unwritten);
+            (idle / u128::from(of.shown.max(1))) as u64
         };
         let [all, recent] = self.shown.map(unwritten);
         all.max(recent)
@@ -147,6 +149,8 @@ mod tests {
         assert_eq!(idle((128, 61), (128, 128), 500), 250, "no more than there is");
         assert_eq!(idle((10_000, 10_000), (128, 61), 500), 250, "of late");
         assert_eq!(idle((0, 0), (0, 0), 500), 0);
+        let long = counts((1 << 50, 1 << 49), (0, 0), 1 << 50).idle(1 << 40);
+        assert_eq!(long, (1 << 39) - (1 << 34) - 1, "after years");
     }
 
     /// After many writes that followed it takes as few reads without to see it as after some.
