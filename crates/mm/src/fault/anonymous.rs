@@ -76,13 +76,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Maps shared zeros, read-only: 2 MiB of them where a folio of that size may be, else a page.
     #[inline(never)]
     pub(super) fn zero(&self, area: &Area, found: &Found) -> Step {
-        let may_choose = self.may_choose(area);
-        if may_choose && self.takes_page(area) {
-            let step = self.anonymous(area, found);
-            if matches!(step, Step::Done(Outcome::Mapped(_))) {
-                self.stock.reads.note_taken();
-            }
-            return step;
+        let is_counted = self.switches.has_auto() && self.may_be_written(area);
+        if is_counted && self.takes_page() {
+            return self.page_for_read(area, found);
         }
         let wanted = if self.wants_zero_block(area, found) { Order::SIZE_2M } else { Order::BASE };
         let mut order = wanted;
@@ -123,10 +119,19 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
         agreed.repeat(P::leaf(frame.pa(), level, attrs));
         self.stock.count_by(Event::ZeroPage, entries as u64);
-        if may_choose && shown == Order::BASE {
+        if is_counted && order == Order::BASE {
             self.stock.reads.note_shown();
         }
         Step::Done(Outcome::ZeroPage(shown))
+    }
+    /// What a read takes where a write would follow.
+    #[inline(never)] // most switches leave no choice
+    fn page_for_read(&self, area: &Area, found: &Found) -> Step {
+        let step = self.anonymous(area, found);
+        if matches!(step, Step::Done(Outcome::Mapped(_))) {
+            self.stock.reads.note_taken();
+        }
+        step
     }
     /// The same for one page: watched in the place of a marker, or in a private area of an object
     /// that does not end before (fault::object::J6).

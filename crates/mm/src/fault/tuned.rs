@@ -103,12 +103,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             || run.all(|bytes| is_there(va.checked_add(bytes)))
     }
 
-    /// Whether a read where the manager may choose takes a page, as a write does.
-    pub(super) fn takes_page(&self, area: &Area) -> bool {
+    /// Whether the fault is a program's read of one page that may be written to, where the manager
+    /// may choose: what is counted of reads.
+    #[inline(never)] // most switches leave no choice
+    pub(super) fn may_be_written(&self, area: &Area) -> bool {
         let is_read = self.access == Access::Read && self.purpose == Purpose::Access;
-        if !is_read || !self.is_alone() || !area.flags.has(Flags::WRITE) {
-            return false;
-        }
+        is_read && self.is_alone() && area.flags.has(Flags::WRITE) && self.may_choose(area)
+    }
+    /// Whether such a read takes a page, as a write does.
+    #[inline(never)]
+    pub(super) fn takes_page(&self) -> bool {
         let counts = self.stock.guess_counts();
         self.stock.reads.counts().admit(counts.used, counts.room())
     }
