@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const AUTO: Policy = Policy::tuned(Orders::ANON);
 /// What may be idle of so many pages at most, and a folio more (fault::tuned::U1).
 fn limit(most: u64) -> u64 {
-    most / 50 + 256 + most / 8 + 2048 + 511
+    most / 50 + 256 + most / 12 + 2048 + 511
 }
 
 /// Pages side by side behind which memory grows.

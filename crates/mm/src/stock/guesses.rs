@@ -23,11 +23,11 @@ pub(crate) struct GuessCounts {
 const SPARE: u64 = 256;
 /// The part of what is used that may be idle besides, while sizes are as large as they can be: 2 %.
 const PART: u64 = 50;
-/// What may be idle beyond that while nothing was lost: 8 MiB, and an eighth.
+/// What may be idle beyond that while nothing was lost: 8 MiB, and a twelfth.
 const LOOSE_SPARE: u64 = 2048;
-const LOOSE_PART: u64 = 8;
-/// Where a quarter of what was saved is lost, nothing may.
-const LOSS_PART: u64 = 4;
+const LOOSE_PART: u64 = 12;
+/// Where a seventh of what was saved is lost, nothing may.
+const LOSS_PART: u64 = 7;
 /// Pages that count as saved for that before any was: 4 MiB.
 const CREDIT: u64 = 1024;
 /// Pages that may be at stake before any was saved, where memory grows: 4 MiB.
