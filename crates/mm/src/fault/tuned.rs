@@ -7,7 +7,8 @@
 //!   room    m/50 + 1 MiB + (m - t) - u                                   sizes below 2 MiB: half of it at most, 64 KiB in any case
 //!   limit   m/50 + 1 MiB + (m - t) + (m/12 + 8 MiB) (1 - 7 L/(S + 4 MiB))  no guess that takes u above it
 //!   pays    L + u <= 5/4 S + (m - t)                                     nor one that puts more at stake, and
-//!           L + u <= 5/4 S + (m - t) + 4 MiB + b/256                     where memory grows: four pages side by side are there
+//!           L + u <= 5/4 S + (m - t) + 4 MiB + b/256                     where memory grows: four pages side by side are there,
+//!                                               eight where b > 16 S + 16 MiB
 //! ```
 //!
 //! A guess is a folio whose size the manager chose (`Policy::choice`). All its pages but the one
@@ -39,9 +40,6 @@ use foliant_units::{FRAME_BYTES, Level, Order, Va};
 
 /// The size below 2 MiB that needs no room: 64 KiB.
 const SMALL: u8 = 4;
-/// Pages side by side before a fault, or behind, by which memory grows there.
-const RUN: u64 = 4;
-
 /// Those of `choice` that a fault may take; `is_beside` says whether the 2 MiB around it are empty
 /// and those before or behind are not, `grows` whether memory grows there.
 fn sizes(
@@ -82,7 +80,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     #[inline(never)] // most switches leave no choice
     fn chosen(&self, area: &Area, found: &Found) -> Orders {
         let counts = self.stock.guess_counts();
-        sizes(counts, self.choice(area), || self.is_beside(found), || self.grows())
+        sizes(counts, self.choice(area), || self.is_beside(found), || self.grows(counts.run()))
     }
     /// Whether the fault is in a block of 2 MiB in which nothing is, beside one where something is.
     fn is_beside(&self, found: &Found) -> bool {
@@ -92,13 +90,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         found.level > Level::BASE
             && (is_begun(block.checked_sub(1)) || is_begun(block.checked_add(bytes.get())))
     }
-    /// Whether the pages before the fault are there, or those behind.
-    fn grows(&self) -> bool {
+    /// Whether so many pages before the fault are there, or so many behind.
+    fn grows(&self, run: u64) -> bool {
         let is_there = |va: Option<u64>| {
             let entry = va.map(|va| self.view.walk(Va::new(va)).entry);
             matches!(entry, Some(Entry::Leaf { .. }))
         };
-        let (va, mut run) = (self.va.get(), (1..=RUN).map(|nth| nth * FRAME_BYTES));
+        let (va, mut run) = (self.va.get(), (1..=run).map(|nth| nth * FRAME_BYTES));
         run.clone().all(|bytes| is_there(va.checked_sub(bytes)))
             || run.all(|bytes| is_there(va.checked_add(bytes)))
     }
@@ -204,6 +202,15 @@ mod tests {
         assert_eq!(at(3, 12, 0), Some(3));
         assert_eq!(at(1, 12, 0), Some(3));
         assert_eq!(at(0, 12, 0), Some(4));
+    }
+
+    #[test]
+    fn of_very_many_pages_alone_four_lie_side_by_side_by_chance() {
+        let run = |single, saved| GuessCounts { single, saved, ..QUIET }.run();
+        assert_eq!(run(16 * 257 - 1, 0), 4);
+        assert_eq!(run(16 * 257, 0), 8);
+        assert_eq!(run(16 * 257, 1), 4, "guesses pay");
+        assert_eq!(run(1 << 20, 1 << 16), 4);
     }
 
     #[test]

@@ -39,6 +39,11 @@ const TRIAL_PART: u64 = 256;
 const AGE_PART: u64 = 16;
 /// Pages after which it is at the soonest: 10 MiB.
 const AGE_LEAST: u64 = 2560;
+/// Pages side by side by which memory grows, where most pages come with others.
+const RUN: u64 = 4;
+/// Most come alone where those that came so are sixteen times those that did not, from 16 MiB on.
+const ALONE_PART: u64 = 16;
+const ALONE_LEAST: u64 = 256;
 /// What a ratio is counted in.
 const UNIT: u64 = 1 << 16;
 
@@ -66,6 +71,11 @@ impl GuessCounts {
     pub(crate) fn admitted(self, beside: bool) -> u64 {
         let trial = if beside { TRIAL + self.single / TRIAL_PART } else { 0 };
         self.limit().saturating_sub(self.idle).min(self.paid(trial))
+    }
+    /// Pages side by side before a fault, or behind, by which memory grows there. Where very many
+    /// came alone four may lie so by chance.
+    pub(crate) fn run(self) -> u64 {
+        if self.single / ALONE_PART > ALONE_LEAST + self.saved { 2 * RUN } else { RUN }
     }
     /// Pages for which guesses have saved what they cost, should all that is idle be lost and these
     /// too: one that comes with others takes 0.9 us less, one that is lost 0.95 more. Before they
