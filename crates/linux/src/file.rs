@@ -26,7 +26,7 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use core::cmp::Ordering::{Equal, Greater, Less};
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foliant::manager::{NoPage, ObjectPage};
 use foliant::object::{Around, ObjectRequest};
 use foliant::pool::SubpoolId;
@@ -88,6 +88,7 @@ struct AsSegment {
     attaches: AtomicU64,
     /// Vmas that map it, of all processes.
     vmas: AtomicU64,
+    is_removed: AtomicBool,
 }
 
 /// What all holders of a file have.
@@ -180,7 +181,8 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
         is_promised: bool,
     ) -> Result<Self, Errno> {
         let (attaches, vmas) = (AtomicU64::new(0), AtomicU64::new(0));
-        let segment = Some(AsSegment { id, attaches, vmas });
+        let is_removed = AtomicBool::new(false);
+        let segment = Some(AsSegment { id, attaches, vmas, is_removed });
         let begins = Begins { bytes, page, is_promised, segment, ..Begins::SMALL };
         Self::named(mm, format!("/SYSV{key:08x} (deleted)"), begins)
     }
@@ -233,6 +235,16 @@ impl<'a, 'm, M: Machine, P: Paging> MemoryFile<'a, 'm, M, P> {
     /// Of a segment's: how many vmas map it.
     pub(crate) fn vmas(&self) -> u64 {
         self.0.segment.as_ref().map_or(0, |segment| segment.vmas.load(Ordering::Relaxed))
+    }
+    /// Of a segment's: it goes with its last vma from now on.
+    pub(crate) fn note_removed(&self) {
+        if let Some(segment) = &self.0.segment {
+            segment.is_removed.store(true, Ordering::Relaxed);
+        }
+    }
+    /// Whether it is the file of a segment that was removed.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.0.segment.as_ref().is_some_and(|segment| segment.is_removed.load(Ordering::Relaxed))
     }
     /// Of a segment's: so many vmas came, where so many were.
     pub(crate) fn note_vmas(&self, came: u64, were: u64) {

@@ -294,6 +294,7 @@ impl<'a, 'm, M: Machine, P: Paging> Segments<'a, 'm, M, P> {
             IPC_RMID => {
                 (segment.key, segment.mode) = (IPC_PRIVATE, segment.mode | SHM_DEST);
                 if let Kept::Here(file) = &segment.file {
+                    file.note_removed();
                     segment.file = Kept::Elsewhere(file.weak());
                 }
                 self.settle();

@@ -42,6 +42,13 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let locked = if first.tag.marks.has(Marks::LOCKED) { MAP_LOCKED } else { 0 };
         let how = flags & MAP_NONBLOCK | MAP_SHARED | MAP_FIXED | MAP_POPULATE | locked;
         let prot = first.prot();
+        // What was there goes first: a segment that was removed, with its last vma (segments::G1).
+        if file.is_removed() {
+            self.munmap(start, len)?;
+            if file.vmas() == 0 {
+                return Err(Errno(errno::EIDRM));
+            }
+        }
         self.untold(|process| process.mmap(start, len, prot, how, Some(&file), offset))?;
         Ok(0)
     }

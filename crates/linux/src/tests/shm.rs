@@ -4,7 +4,7 @@ use super::shared::load;
 use super::*;
 use crate::sysv::*;
 use crate::{SegmentLimits, Segments};
-use linux_raw_sys::errno::{EACCES, EEXIST, EFAULT, ENOENT, ENOSPC};
+use linux_raw_sys::errno::{EACCES, EEXIST, EFAULT, EIDRM, ENOENT, ENOSPC};
 
 type S<'a, 'm> = Segments<'a, 'm, Sim, X86_64<4>>;
 
@@ -128,6 +128,23 @@ fn shmat_looks_at_its_arguments_as_linux_does() {
         p.smaps(&mut smaps).unwrap();
         assert_eq!(smaps.matches("VmFlags: rd ex mr me ms sd \n").count(), 1, "no `sh`: {smaps}");
         assert_eq!(smaps.matches("VmFlags: rd wr sh mr mw me ms sd \n").count(), 3);
+    });
+}
+
+/// On Linux the window takes the last vma away before it makes one.
+#[test]
+fn a_removed_segment_goes_with_the_window_that_was_all_of_it() {
+    with_segments(|p, all, _| {
+        let id = made(p, all, 4);
+        p.shmat(all, id, at(0), 0).unwrap();
+        assert_eq!(p.remap_file_pages(at(0), 4 * PAGE, 0, 0, 0), Ok(0));
+        assert_eq!(all.shmctl(id, IPC_RMID), Ok(0));
+        assert_eq!(p.remap_file_pages(at(0), PAGE, 0, 1, 0), Ok(0), "three pages keep it");
+        assert_eq!(attached(all, id), 2);
+        assert_eq!(p.munmap(at(1), 3 * PAGE), Ok(0));
+        assert_eq!(p.remap_file_pages(at(0), PAGE, 0, 0, 0), Err(Errno(EIDRM)));
+        assert_eq!(all.stat(id), Err(Errno::INVAL));
+        assert_eq!(p.remap_file_pages(at(0), PAGE, 0, 0, 0), Err(Errno::INVAL), "nothing is there");
     });
 }
 
