@@ -381,6 +381,12 @@ fn users_become_others_and_are_refused() {
     as_on_linux("credentials", include_str!("credentials.txt"));
 }
 
+/// Recorded from Linux 6.12 in the emulator: who runs this on a host may not have all of them.
+#[test]
+fn what_root_may_is_given_up_one_by_one() {
+    as_on_linux("capabilities", include_str!("capabilities.txt"));
+}
+
 #[test]
 fn descriptors_wait_as_on_the_host() {
     let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();

@@ -6,14 +6,11 @@
 //!                                                └─ may_segment ─▶ a segment of System V
 //! ```
 //!
-//! Capabilities are not kept: a task has all of them while its effective user is 0, and none
-//! otherwise. Those about files follow the filesystem user, as Linux moves them with it. What Linux
-//! does with securebits and `PR_SET_KEEPCAPS`, user namespaces and capabilities of files is not
-//! there.
+//! What goes beyond is a task's by its [`Capabilities`], which follow its user.
 //!
 //! **Invariants**
-//! - K1. No number but those of [`Ids`] becomes one of them, unless the task is root
-//!   ([`is_root`](Credentials::is_root)) or runs a file with the set-user-ID or set-group-ID bit.
+//! - K1. No number but those of [`Ids`] becomes one of them, unless the task has the capability for
+//!   that, or runs a file with the set-user-ID or set-group-ID bit.
 //! - K2. A number is kept by [`KEEP`], and no task has that one.
 //! - K3. The filesystem number is the effective one after each change but `setfsuid`, `setfsgid`.
 //! - K4. Groups are in order, at most [`GROUPS_MAX`].
@@ -21,9 +18,10 @@
 //!
 //! **Not here**: whose credentials they are, and when: the embedder has them for each task.
 
+use crate::capabilities::{Capabilities, Capability, Roots, Run};
 use crate::errno::Errno;
 use alloc::vec::Vec;
-use linux_raw_sys::general::{S_IFDIR, S_IFMT, S_ISGID, S_ISUID, S_IXGRP, X_OK};
+use linux_raw_sys::general::{R_OK, S_IFDIR, S_IFMT, S_ISGID, S_ISUID, S_IXGRP, W_OK, X_OK};
 
 /// The number that stands for the one that is there: -1.
 pub const KEEP: u32 = u32::MAX;
@@ -46,7 +44,7 @@ pub struct Ids {
 /// Whether somebody may become anybody.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Power {
-    Root,
+    Any,
     None,
 }
 
@@ -55,10 +53,14 @@ impl Ids {
     pub const fn all(id: u32) -> Ids {
         Ids { real: id, effective: id, saved: id, files: id }
     }
+    fn roots(&self) -> Roots {
+        let any = [self.real, self.effective, self.saved].contains(&0);
+        Roots { any, effective: self.effective == 0 }
+    }
     fn set(&mut self, id: u32, power: Power) -> Result<(), Errno> {
         match power {
             _ if id == KEEP => return Err(Errno::INVAL),
-            Power::Root => *self = Ids::all(id),
+            Power::Any => *self = Ids::all(id),
             Power::None if id == self.real || id == self.saved => {
                 (self.effective, self.files) = (id, id);
             }
@@ -69,7 +71,7 @@ impl Ids {
     fn set_two(&mut self, [real, effective]: [u32; 2], power: Power) -> Result<(), Errno> {
         let before = *self;
         let may = |id: u32, those: &[u32]| {
-            if id == KEEP || power == Power::Root || those.contains(&id) {
+            if id == KEEP || power == Power::Any || those.contains(&id) {
                 Ok(())
             } else {
                 Err(Errno::PERM)
@@ -104,7 +106,7 @@ impl Ids {
     /// Sets the number for files where that is allowed; gives the one before.
     fn set_files(&mut self, id: u32, power: Power) -> u32 {
         let Ids { real, effective, saved, files } = *self;
-        let may = power == Power::Root || [real, effective, saved, files].contains(&id);
+        let may = power == Power::Any || [real, effective, saved, files].contains(&id);
         if id != KEEP && may {
             self.files = id;
         }
@@ -141,74 +143,90 @@ pub enum SetIds {
     Ignored,
 }
 
-/// Users and groups of a task.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+/// Users, groups and capabilities of a task.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Credentials {
     /// The user.
     pub user: Ids,
     /// The group.
     pub group: Ids,
     groups: Vec<u32>,
+    /// What it may do beyond what these say.
+    pub capabilities: Capabilities,
 }
 
 impl Credentials {
     /// Root's, without other groups.
-    pub const ROOT: Credentials =
-        Credentials { user: Ids::all(0), group: Ids::all(0), groups: Vec::new() };
+    pub const ROOT: Credentials = Credentials {
+        user: Ids::all(0),
+        group: Ids::all(0),
+        groups: Vec::new(),
+        capabilities: Capabilities::ROOT,
+    };
 
-    /// Whether the task has all capabilities but those about files.
-    pub fn is_root(&self) -> bool {
-        self.user.effective == 0
+    /// Whether the task has a capability now.
+    pub fn has(&self, one: Capability) -> bool {
+        self.capabilities.effective().has(one)
     }
-    /// Whether the task is root or may become it again: what Linux calls permitted.
-    pub fn is_permitted_root(&self) -> bool {
-        [self.user.real, self.user.effective, self.user.saved].contains(&0)
+    fn power(&self, one: Capability) -> Power {
+        if self.has(one) { Power::Any } else { Power::None }
     }
-    /// Whether the task has the capabilities about files.
-    pub fn is_root_of_files(&self) -> bool {
-        self.user.files == 0
+    fn set_user(
+        &mut self,
+        set: impl FnOnce(&mut Ids, Power) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let (before, power) = (self.user, self.power(Capability::Setuid));
+        set(&mut self.user, power)?;
+        self.capabilities.follow(before.roots(), self.user.roots());
+        Ok(())
     }
-    fn power(&self) -> Power {
-        if self.is_root() { Power::Root } else { Power::None }
+    fn set_group(
+        &mut self,
+        set: impl FnOnce(&mut Ids, Power) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let power = self.power(Capability::Setgid);
+        set(&mut self.group, power)
     }
 
     /// `setuid`.
     pub fn setuid(&mut self, id: u32) -> Result<(), Errno> {
-        self.user.set(id, self.power())
+        self.set_user(|user, power| user.set(id, power))
     }
     /// `setgid`.
     pub fn setgid(&mut self, id: u32) -> Result<(), Errno> {
-        self.group.set(id, self.power())
+        self.set_group(|group, power| group.set(id, power))
     }
     /// `setreuid`: the real and the effective number.
     pub fn setreuid(&mut self, ids: [u32; 2]) -> Result<(), Errno> {
-        self.user.set_two(ids, self.power())
+        self.set_user(|user, power| user.set_two(ids, power))
     }
     /// `setregid`: the real and the effective number.
     pub fn setregid(&mut self, ids: [u32; 2]) -> Result<(), Errno> {
-        self.group.set_two(ids, self.power())
+        self.set_group(|group, power| group.set_two(ids, power))
     }
     /// `setresuid`: the real, the effective and the saved number.
     pub fn setresuid(&mut self, ids: [u32; 3]) -> Result<(), Errno> {
-        self.user.set_three(ids, self.power())
+        self.set_user(|user, power| user.set_three(ids, power))
     }
     /// `setresgid`: the real, the effective and the saved number.
     pub fn setresgid(&mut self, ids: [u32; 3]) -> Result<(), Errno> {
-        self.group.set_three(ids, self.power())
+        self.set_group(|group, power| group.set_three(ids, power))
     }
     /// `setfsuid`, which gives the number before, whether or not it is another one now.
     pub fn setfsuid(&mut self, id: u32) -> u32 {
-        self.user.set_files(id, self.power())
+        let before = self.user.set_files(id, self.power(Capability::Setuid));
+        self.capabilities.follow_files(before, self.user.files);
+        before
     }
     /// `setfsgid`, which gives the number before, whether or not it is another one now.
     pub fn setfsgid(&mut self, id: u32) -> u32 {
-        self.group.set_files(id, self.power())
+        self.group.set_files(id, self.power(Capability::Setgid))
     }
     /// Whether the task may set its groups, and so many: what `setgroups` asks before it looks at
     /// them.
     pub fn may_set_groups(&self, count: usize) -> Result<(), Errno> {
         match () {
-            () if !self.is_root() => Err(Errno::PERM),
+            () if !self.has(Capability::Setgid) => Err(Errno::PERM),
             () if count > GROUPS_MAX => Err(Errno::INVAL),
             () => Ok(()),
         }
@@ -233,8 +251,8 @@ impl Credentials {
     }
 
     /// Whether a file lets the task do all of `wanted`: `R_OK`, `W_OK`, `X_OK`. The first class of
-    /// owner, group and others that the task is in decides. Root may do everything but execute what
-    /// nobody may, and search every folder.
+    /// owner, group and others that the task is in decides. With the capability a task may do
+    /// everything but execute what nobody may, and search every folder.
     pub fn may(&self, file: &Guarded, wanted: u32) -> bool {
         let (mode, wanted) = (file.mode, wanted & 7);
         let granted = match () {
@@ -243,26 +261,30 @@ impl Credentials {
             () => mode,
         };
         let is_folder = mode & S_IFMT == S_IFDIR;
-        let root_may = is_folder || wanted & X_OK == 0 || mode & 0o111 != 0;
-        wanted & !granted == 0 || self.is_root_of_files() && root_may
+        let overrides = is_folder || wanted & X_OK == 0 || mode & 0o111 != 0;
+        let searches = if is_folder { wanted & W_OK == 0 } else { wanted == R_OK };
+        wanted & !granted == 0
+            || self.has(Capability::DacOverride) && overrides
+            || self.has(Capability::DacReadSearch) && searches
     }
     /// Whether the task may change what is known of a file of this user.
     pub fn owns(&self, uid: u32) -> bool {
-        self.user.files == uid || self.is_root_of_files()
+        self.user.files == uid || self.has(Capability::Fowner)
     }
     /// The same for `access`, which asks for the real user and group.
     pub fn as_real(&self) -> Credentials {
         let mut real = self.clone();
         (real.user.files, real.group.files) = (self.user.real, self.group.real);
+        real.capabilities = self.capabilities.as_real(self.user.real);
         real
     }
     /// The owner and group of a file that `chown` sets, where the task may do that; [`KEEP`] leaves
     /// one what it is.
     pub fn chown(&self, file: &Guarded, to: [u32; 2]) -> Result<Guarded, Errno> {
-        let (is_own, root) = (self.user.files == file.uid, self.is_root_of_files());
+        let (is_own, may_any) = (self.user.files == file.uid, self.has(Capability::Chown));
         let may_user = to[0] == KEEP || is_own && to[0] == file.uid;
         let may_group = to[1] == KEEP || is_own && (to[1] == file.gid || self.is_member(to[1]));
-        if !(root || may_user && may_group) {
+        if !(may_any || may_user && may_group) {
             return Err(Errno::PERM);
         }
         let given = |id: u32, before: u32| if id == KEEP { before } else { id };
@@ -277,7 +299,7 @@ impl Credentials {
         if !self.owns(file.uid) {
             return Err(Errno::PERM);
         }
-        let is_member = self.is_member(file.gid) || self.is_root_of_files();
+        let is_member = self.is_member(file.gid) || self.has(Capability::Fsetid);
         let mode = if is_member { mode } else { mode & !S_ISGID };
         Ok(file.mode & S_IFMT | mode & 0o7777)
     }
@@ -285,13 +307,13 @@ impl Credentials {
     /// gets a file that makes others members of a group that the task is no member of.
     pub fn new_mode(&self, folder: &Guarded, mode: u32) -> u32 {
         let both = S_ISGID | S_IXGRP;
-        let is_member = self.is_member(folder.gid) || self.is_root_of_files();
+        let is_member = self.is_member(folder.gid) || self.has(Capability::Fsetid);
         let drops = folder.mode & S_ISGID != 0 && mode & both == both && !is_member;
         if drops { mode & !S_ISGID } else { mode }
     }
     /// The mode of a file that changes hands or is written: one that nobody becomes another by.
     pub fn without_set_ids(&self, file: &Guarded) -> u32 {
-        let is_member = self.is_member(file.gid) || self.is_root_of_files();
+        let is_member = self.is_member(file.gid) || self.has(Capability::Fsetid);
         let drops_group = file.mode & S_IXGRP != 0 || !is_member;
         file.mode & !S_ISUID & if drops_group { !S_ISGID } else { u32::MAX }
     }
@@ -310,6 +332,12 @@ impl Credentials {
         for ids in [&mut new.user, &mut new.group] {
             (ids.saved, ids.files) = (ids.effective, ids.effective);
         }
+        new.capabilities = self.capabilities.running(Run {
+            is_root: [new.user.real == 0, new.user.effective == 0],
+            is_other: new.user.effective != self.user.real
+                || new.group.effective != self.group.real,
+            is_kept_low: bits == SetIds::Ignored,
+        });
         new
     }
     /// Whether a program that a task which was `before` begins must not trust it: `AT_SECURE`.
@@ -322,29 +350,40 @@ impl Credentials {
     /// Whether a task that was `before` is not to be looked at by others any more.
     pub fn hides_from(&self, before: &Credentials) -> bool {
         let of = |ids: &Ids| [ids.effective, ids.files];
-        of(&self.user) != of(&before.user) || of(&self.group) != of(&before.group)
+        let (own, had) = (self.capabilities.permitted(), before.capabilities.permitted());
+        of(&self.user) != of(&before.user)
+            || of(&self.group) != of(&before.group)
+            || !had.covers(own)
     }
 
     /// Whether the task may send a signal to another one, but for one of its own process, and for
     /// `SIGCONT` within a session.
     pub fn may_signal(&self, to: &Credentials) -> bool {
         let is_own = |id: u32| id == to.user.real || id == to.user.saved;
-        self.is_root() || is_own(self.user.real) || is_own(self.user.effective)
+        self.has(Capability::Kill) || is_own(self.user.real) || is_own(self.user.effective)
     }
     /// Whether the task may look at another one's memory, and change its limits. One that is not to
-    /// be looked at is root's alone; the embedder knows which.
+    /// be looked at is for `CAP_SYS_PTRACE` alone; the embedder knows which.
     pub fn may_look_at(&self, other: &Credentials, by: By) -> bool {
         let (user, group) = match by {
             By::Files => (self.user.files, self.group.files),
             By::Call => (self.user.real, self.group.real),
         };
         let is_all = |ids: &Ids, id: u32| [ids.real, ids.effective, ids.saved] == [id; 3];
-        self.is_root() || is_all(&other.user, user) && is_all(&other.group, group)
+        let has_no_more = || {
+            let own = match by {
+                By::Files => self.capabilities.effective(),
+                By::Call => self.capabilities.permitted(),
+            };
+            own.covers(other.capabilities.permitted())
+        };
+        self.has(Capability::SysPtrace)
+            || is_all(&other.user, user) && is_all(&other.group, group) && has_no_more()
     }
     /// Whether the task may set how another one is scheduled.
     pub fn may_schedule(&self, other: &Credentials) -> bool {
         let own = self.user.effective;
-        self.is_root() || own == other.user.real || own == other.user.effective
+        self.has(Capability::SysNice) || own == other.user.real || own == other.user.effective
     }
 
     /// Whether a segment of System V, whose maker's user and group are `maker`, lets the task do
@@ -356,11 +395,11 @@ impl Credentials {
             () if self.is_member(maker[1]) || self.is_member(segment.gid) => segment.mode >> 3,
             () => segment.mode,
         };
-        wanted & 7 & !granted == 0 || self.is_root()
+        wanted & 7 & !granted == 0 || self.has(Capability::IpcOwner)
     }
-    /// Whether a segment is the task's, to be changed and removed by it; all are root's.
+    /// Whether a segment is the task's, to be changed and removed by it.
     pub fn may_change_segment(&self, segment: &Guarded, maker: [u32; 2]) -> bool {
-        self.is_root() || self.has_segment(segment, maker)
+        self.has(Capability::SysAdmin) || self.has_segment(segment, maker)
     }
     fn has_segment(&self, segment: &Guarded, maker: [u32; 2]) -> bool {
         [segment.uid, maker[0]].contains(&self.user.effective)
@@ -370,13 +409,14 @@ impl Credentials {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux_raw_sys::general::{R_OK, S_IFREG, W_OK};
+    use linux_raw_sys::general::S_IFREG;
 
     const NOBODY: u32 = 65534;
 
     fn user(real: u32, effective: u32, saved: u32) -> Credentials {
-        let user = Ids { real, effective, saved, files: effective };
-        Credentials { user, ..Credentials::ROOT }
+        let mut it = Credentials::ROOT;
+        it.setresuid([real, effective, saved]).unwrap();
+        it
     }
     fn numbers(ids: &Ids) -> [u32; 4] {
         [ids.real, ids.effective, ids.saved, ids.files]
@@ -446,7 +486,7 @@ mod tests {
     fn setfsuid_tells_what_was_there() {
         let mut root = Credentials::ROOT;
         assert_eq!(root.setfsuid(NOBODY), 0);
-        assert!(root.is_root() && !root.is_root_of_files());
+        assert!(root.has(Capability::Kill) && !root.has(Capability::Fowner));
         assert_eq!(root.setfsuid(KEEP), NOBODY);
         assert_eq!(root.setfsuid(0), NOBODY);
         let mut own = user(5, 7, 9);
@@ -480,7 +520,10 @@ mod tests {
             let had = numbers(&before.user);
             let has = numbers(&after.user);
             assert!(!has.contains(&KEEP));
-            assert!(before.is_root() || has.iter().all(|id| had.contains(id)), "{had:?} {has:?}");
+            assert!(
+                before.has(Capability::Setuid) || has.iter().all(|id| had.contains(id)),
+                "{had:?} {has:?}"
+            );
         }
     }
 
@@ -529,7 +572,6 @@ mod tests {
         assert!(!of_files.may(&file(S_IFREG), R_OK));
         let mut own = user(0, 7, 7);
         assert!(!own.may(&Guarded { uid: 0, gid: 5, mode: 0o600 }, R_OK));
-        assert!(own.is_permitted_root() && !user(7, 7, 7).is_permitted_root());
         assert!(own.as_real().may(&file(S_IFREG), R_OK), "the real user is root");
         own.setfsuid(0);
         assert!(own.may(&file(S_IFREG), R_OK), "capabilities about files follow its number");

@@ -3,7 +3,7 @@
 //! A kernel that runs programs written for Linux hands their calls on, and gets back what Linux
 //! would have answered: a number, or an errno. An access that the processor refuses becomes a page
 //! that is there, or a signal. What Linux shows of memory in text files is made here too, and
-//! [`credentials`] say what a task may do by its user and groups.
+//! [`credentials`] say what a task may do by its user, its groups and its [`capabilities`].
 //!
 //! ```text
 //!   program ──call──▶ embedder: registers ──▶ Process::mmap(addr, len, …) ──▶ Manager::map, protect, …
@@ -21,8 +21,8 @@
 //!   equal before the call returns (`join`).
 //! - X3. No argument panics. What the manager refuses for want of memory is ENOMEM.
 //! - X4. Numbers of Linux come from the crate `linux-raw-sys`; none is written here but those of
-//!   System V, of `kpageflags` and of memory policies, which it does not have ([`sysv`], [`kpage`],
-//!   [`mempolicy`]).
+//!   System V, of `kpageflags`, of memory policies and of capabilities, which it does not have
+//!   ([`sysv`], [`kpage`], [`mempolicy`], [`capabilities`]).
 //!
 //! **Locking.** A call that changes areas takes `&mut self`, as Linux takes a process's `mmap_lock`
 //! to write. [`Process::fault`] takes `&self`, as faults run beside each other; a first write to an
@@ -93,6 +93,7 @@ mod access;
 mod advise;
 pub mod broken;
 mod bytes;
+pub mod capabilities;
 mod changes;
 pub mod controls;
 pub mod credentials;

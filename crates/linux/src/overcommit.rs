@@ -39,7 +39,7 @@ pub enum Promise {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counted {
     /// Whether root asks.
-    pub is_root: bool,
+    pub is_admin: bool,
     /// All that the process maps.
     pub own: Pages,
     /// What was promised to all.
@@ -105,7 +105,7 @@ impl Overcommit {
             _ => {
                 let counted = counted();
                 let pages = |kept: &AtomicU64| kept.load(Ordering::Relaxed) / PAGE_KB;
-                let for_root = if counted.is_root { 0 } else { pages(&self.of_root) };
+                let for_root = if counted.is_admin { 0 } else { pages(&self.of_root) };
                 let for_user = (counted.own.get() / 32).min(pages(&self.of_user));
                 let limit = self.limit(counted.pooled).get();
                 // The limit itself is not reached.

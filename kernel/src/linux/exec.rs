@@ -33,6 +33,7 @@ use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD}
 use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
 use foliant_files::{Last, Purpose};
+use foliant_linux::capabilities::Capability;
 use foliant_linux::credentials::{Guarded, SetIds};
 use foliant_linux::overcommit::Promise;
 use foliant_linux::{Errno, Layout};
@@ -300,9 +301,9 @@ pub(super) fn exec(
     if let Some(before) = thread.process.memory() {
         memory.with_alone(|memory| before.with(|before| memory.take_switches(before)))?;
     }
-    let is_root = || thread.credentials().is_root();
+    let is_admin = || thread.has(Capability::SysAdmin);
     let map = |memory: &mut Memory| map_all(memory, (&file, &elf, by), loader.as_ref());
-    let loader_by = promises::promising(&memory, is_root, map)?;
+    let loader_by = promises::promising(&memory, is_admin, map)?;
     be_alone(thread)?;
     replace(thread, memory); // L1
     let is_secure = become_what(thread, &file.guarded);

@@ -16,6 +16,7 @@
 use alloc::string::String;
 use core::fmt::{self, Write};
 use foliant_linux::Errno;
+use foliant_linux::capabilities::Capability;
 use foliant_linux::credentials::Credentials;
 use foliant_linux::overcommit::Promise;
 use foliant_units::Bytes;
@@ -74,7 +75,7 @@ impl Limits {
     pub(super) fn now(&self, number: u32) -> u64 {
         self.0.lock()[number as usize].rlim_cur
     }
-    /// Sets one; root alone makes it more than it may be.
+    /// Sets one; it becomes more than it may be by a capability alone.
     pub(super) fn set(&self, number: u64, to: rlimit64, by: &Credentials) -> Result<(), Errno> {
         let mut all = self.0.lock();
         let it = all.get_mut(number as usize).ok_or(Errno(EINVAL))?;
@@ -85,7 +86,7 @@ impl Limits {
         if is_files && to.rlim_max > DESCRIPTORS[1] {
             return Err(Errno::PERM); // as Linux does beyond `fs.nr_open`
         }
-        if to.rlim_max > it.rlim_max && !by.is_root() {
+        if to.rlim_max > it.rlim_max && !by.has(Capability::SysResource) {
             return Err(Errno::PERM);
         }
         *it = to;

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_files::{Body, Facts, Files, Last, NodeId, Owner, Refused};
 use foliant_linux::Errno;
+use foliant_linux::capabilities::Capability;
 use linux_raw_sys::general::{S_IFIFO, S_IFMT, S_IFREG, S_ISGID, S_ISUID};
 
 /// What `look` finds among the names. Where it comes to a folder that is to be filled first, that
@@ -85,7 +86,7 @@ pub(super) fn streams() -> Vec<NodeId> {
 }
 
 /// Notes that the calling thread changed a file's bytes: nobody becomes another one by what
-/// somebody else than root wrote.
+/// somebody wrote without the capability for that.
 pub(super) fn note_written(node: NodeId) {
     let now = clock::now();
     let set = |facts: &mut Facts| {
@@ -93,7 +94,7 @@ pub(super) fn note_written(node: NodeId) {
         facts.changed = now;
         if facts.mode & (S_ISUID | S_ISGID) != 0 && facts.mode & S_IFMT == S_IFREG {
             let by = sched::current().credentials();
-            if !by.is_root_of_files() {
+            if !by.has(Capability::Fsetid) {
                 facts.mode = by.without_set_ids(&guarded(facts));
             }
         }

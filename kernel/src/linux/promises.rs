@@ -60,9 +60,9 @@ impl Promised {
         Promised { pages: listed.committed(), _alone: alone }
     }
     /// Says to a process's memory what its calls may ask for.
-    fn tell(&self, memory: &mut Memory, is_root: impl FnOnce() -> bool) {
+    fn tell(&self, memory: &mut Memory, is_admin: impl FnOnce() -> bool) {
         let promise = words().promise(|| Counted {
-            is_root: is_root(),
+            is_admin: is_admin(),
             own: Pages::new(memory.pages()),
             committed: self.pages,
             pooled: manager().pooled(),
@@ -74,20 +74,20 @@ impl Promised {
 /// Calls a memory alone by which it may promise some.
 pub(super) fn promising<R>(
     memory: &Held,
-    is_root: impl FnOnce() -> bool,
+    is_admin: impl FnOnce() -> bool,
     work: impl FnOnce(&mut Memory) -> R,
 ) -> R {
     let promised = Promised::count();
     memory.change(move |memory| {
-        promised.tell(memory, is_root);
+        promised.tell(memory, is_admin);
         work(memory)
     })
 }
 /// A copy for a child, which is promised what it may write.
-pub(super) fn fork(memory: &Held, is_root: impl FnOnce() -> bool) -> Result<Arc<Held>, Errno> {
+pub(super) fn fork(memory: &Held, is_admin: impl FnOnce() -> bool) -> Result<Arc<Held>, Errno> {
     let promised = Promised::count();
     memory.fork(move |memory| {
-        promised.tell(memory, is_root);
+        promised.tell(memory, is_admin);
         promised
     })
 }

@@ -15,6 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
+use foliant_linux::capabilities::Capability;
 use foliant_linux::credentials::{Credentials, Guarded};
 use foliant_linux::{Errno, SegmentLimits, SegmentStat, Segments};
 use linux_raw_sys::errno::EACCES;
@@ -92,15 +93,15 @@ impl Table {
         self.facts.insert(id, new);
         Ok(())
     }
-    /// Whether huge pages of a new segment count as a user's locked memory: those of root and of a
-    /// group that may have them do not, and who may not lock so much is refused.
+    /// Whether huge pages of a new segment count as a user's locked memory: those of a group that
+    /// may have them do not, nor do those of who may lock any. Who may not lock so much is refused.
     pub(super) fn may_have_huge(
         &mut self,
         by: &Credentials,
         bytes: u64,
         limit: u64,
     ) -> Result<Counts, Errno> {
-        if by.is_root() || by.is_member(HUGE_GROUP.load(Ordering::Relaxed)) {
+        if by.has(Capability::IpcLock) || by.is_member(HUGE_GROUP.load(Ordering::Relaxed)) {
             return Ok(Counts::No);
         }
         self.settle();

@@ -34,7 +34,7 @@ plain!(
     [u8; 128], [u64; 128]
 );
 plain!(stat, statx, statfs, rlimit64, rusage, timespec, __kernel_timespec, timeval, new_utsname);
-plain!([u64; 5], [u64; 6], [u64; 9], [u64; 10], [u32; 2]);
+plain!([u64; 5], [u64; 6], [u64; 9], [u64; 10], [u32; 2], [u32; 3]);
 plain!(uffdio_api, uffdio_range, uffdio_register, uffdio_copy, uffdio_zeropage);
 plain!(uffdio_continue, uffdio_move, uffdio_poison);
 plain!(page_region, pm_scan_arg);

@@ -371,11 +371,11 @@ fn promises_are_kept_as_the_words_say() {
         let words = Overcommit::new(Pages::new(1_000_000), Pages::new(1 << 20));
         let set = |name: &str, text| vm::write(mm, &words, &format!("vm/{name}"), text);
         let all = Promise::Guess(Pages::new(1_000_000));
-        let counted = |p: &P<'_, '_>, is_root| {
+        let counted = |p: &P<'_, '_>, is_admin| {
             let (own, committed) = (Pages::new(p.pages()), Pages::new(1000));
-            overcommit::Counted { is_root, own, committed, pooled: Pages::new(0) }
+            overcommit::Counted { is_admin, own, committed, pooled: Pages::new(0) }
         };
-        let of = |p: &P<'_, '_>, is_root| words.promise(|| counted(p, is_root));
+        let of = |p: &P<'_, '_>, is_admin| words.promise(|| counted(p, is_admin));
         assert_eq!((of(p, false), words.is_strict()), (all, false));
         set("overcommit_memory", "1").unwrap();
         assert_eq!((of(p, false), words.is_strict()), (Promise::Always, false));

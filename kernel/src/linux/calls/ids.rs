@@ -14,7 +14,7 @@ use linux_raw_sys::errno::{EACCES, EINVAL, EPERM, ESRCH};
 type Six = [u64; 6];
 
 /// Has a thread be what a call makes of it.
-fn change(
+pub(super) fn change(
     thread: &Arc<Thread>,
     change: impl FnOnce(&mut Credentials) -> Result<u32, Errno>,
 ) -> Answer {

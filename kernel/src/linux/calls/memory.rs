@@ -13,6 +13,7 @@ use crate::memory::manager;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant::manager::Damage;
+use foliant_linux::capabilities::Capability;
 use foliant_linux::{Errno, Limits};
 use foliant_units::Bytes as Size;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, EOPNOTSUPP};
@@ -27,10 +28,10 @@ const PAGE: u64 = 4096;
 /// Pages that `mincore` tells of at a time.
 const TOLD: u64 = 4096;
 
-/// Calls a thread's memory by which it may lock some: as much as its limit says, or root all.
+/// Calls a thread's memory by which it may lock some: as much as its limit says, or all.
 fn locking<R>(thread: &Thread, work: impl FnOnce(&mut Memory) -> R) -> R {
     let limit = thread.process.limits.now(RLIMIT_MEMLOCK);
-    let locked = if thread.credentials().is_root() { u64::MAX } else { limit };
+    let locked = if thread.has(Capability::IpcLock) { u64::MAX } else { limit };
     promising(thread, |memory| {
         memory.set_limits(Limits { locked: Size::new(locked), ..memory.limits() });
         work(memory)
@@ -39,7 +40,7 @@ fn locking<R>(thread: &Thread, work: impl FnOnce(&mut Memory) -> R) -> R {
 /// Calls a thread's memory by which it may have some promised.
 pub(super) fn promising<R>(thread: &Thread, work: impl FnOnce(&mut Memory) -> R) -> R {
     let memory = thread.process.memory().expect("a program runs (process::P1)");
-    promises::promising(&memory, || thread.credentials().is_root(), work)
+    promises::promising(&memory, || thread.has(Capability::SysAdmin), work)
 }
 pub(super) fn brk(thread: &Arc<Thread>, [at, ..]: Six) -> Answer {
     Ok(locking(thread, |memory| memory.brk(at)))
@@ -113,7 +114,7 @@ pub(super) fn madvise(thread: &Arc<Thread>, [at, bytes, advice, ..]: Six) -> Ans
 /// Retires memory that is said to break.
 fn retire(thread: &Arc<Thread>, at: u64, bytes: u64, damage: Damage) -> Answer {
     let may = match damage {
-        _ if !thread.credentials().is_root() => Err(Errno::PERM),
+        _ if !thread.has(Capability::SysAdmin) => Err(Errno::PERM),
         Damage::Foreseen if !texts::moves_away() => Err(Errno(EOPNOTSUPP)),
         _ => Ok(()),
     };
@@ -193,7 +194,7 @@ pub(super) fn memfd_create(thread: &Arc<Thread>, [name, flags, ..]: Six) -> Answ
 pub(super) fn userfaultfd(thread: &Arc<Thread>, [flags, ..]: Six) -> Answer {
     let flags = flags as u32;
     if flags & UFFD_USER_MODE_ONLY == 0 {
-        thread.needs_root()?;
+        thread.needs(Capability::SysPtrace)?;
     }
     let descriptor = userfault::open(thread, flags)?;
     thread.process.descriptors.lock().add(0, descriptor)

@@ -8,6 +8,7 @@
 //! **Not here**: what memory calls mean (`foliant-linux`).
 
 mod bytes;
+mod capabilities;
 mod copies;
 mod events;
 mod facts;
@@ -290,8 +291,8 @@ fn find(number: u32) -> Option<Call> {
         __NR_mount => mounts::mount,
         __NR_umount2 => mounts::umount2,
 
-        __NR_capget => system::capget,
-        __NR_capset => system::capset,
+        __NR_capget => capabilities::capget,
+        __NR_capset => capabilities::capset,
         __NR_getgroups => ids::getgroups,
         __NR_getresgid => ids::getresgid,
         __NR_getresuid => ids::getresuid,

@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foliant_files::{Last, NodeId};
 use foliant_linux::Errno;
+use foliant_linux::capabilities::Capability;
 use linux_raw_sys::errno::{EINVAL, ENOTDIR};
 use linux_raw_sys::general::{
     MNT_DETACH, MNT_EXPIRE, MNT_FORCE, MS_BIND, MS_MOVE, MS_PRIVATE, MS_REMOUNT, MS_SHARED,
@@ -38,7 +39,7 @@ pub(super) fn mount(thread: &Arc<Thread>, [source, at, kind, flags, options, _]:
         return Err(Errno(EINVAL));
     }
     let folder = folder(thread, at, Last::Follow)?;
-    thread.needs_root()?;
+    thread.needs(Capability::SysAdmin)?;
     if flags & (MS_REMOUNT | MS_PRIVATE | MS_SHARED | MS_SLAVE | MS_UNBINDABLE) != 0 {
         return Ok(0);
     }
@@ -53,6 +54,6 @@ pub(super) fn umount2(thread: &Arc<Thread>, [at, flags, ..]: Six) -> Answer {
     }
     let last = if flags & NO_FOLLOW != 0 { Last::Keep } else { Last::Follow };
     let folder = folder(thread, at, last)?;
-    thread.needs_root()?;
+    thread.needs(Capability::SysAdmin)?;
     mounts::unmount(folder).map(|()| 0)
 }

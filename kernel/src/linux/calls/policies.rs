@@ -8,6 +8,7 @@ use super::super::user;
 use super::Answer;
 use alloc::sync::Arc;
 use foliant_linux::Errno;
+use foliant_linux::capabilities::Capability;
 use foliant_linux::credentials::By;
 use foliant_linux::mempolicy::{
     MPOL_F_ADDR, MPOL_F_MEMS_ALLOWED, MPOL_F_NODE, MPOL_MF_MOVE, MPOL_MF_MOVE_ALL, Mempolicy, Mode,
@@ -85,7 +86,7 @@ fn told(thread: &Arc<Thread>, addr: u64, flags: u64) -> Result<(u32, Nodes), Err
 
 /// Refuses to move what others have as well for whoever is not root.
 fn may_move_all(thread: &Arc<Thread>, flags: u64) -> Result<(), Errno> {
-    if flags as u32 & MPOL_MF_MOVE_ALL != 0 { thread.needs_root() } else { Ok(()) }
+    if flags as u32 & MPOL_MF_MOVE_ALL != 0 { thread.needs(Capability::SysNice) } else { Ok(()) }
 }
 pub(super) fn mbind(thread: &Arc<Thread>, [at, bytes, mode, mask, count, flags]: Six) -> Answer {
     let (mode, nodes) = (Mode::of(mode as u32)?, nodes(mask, count)?);

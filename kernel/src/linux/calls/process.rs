@@ -5,13 +5,14 @@ use super::super::sched::{self, Runs};
 use super::super::signal::{Became, CUT, Ended, Info, SIGNALS};
 use super::super::thread::Thread;
 use super::super::{Memory, exec, promises, spending, texts, user};
-use super::Answer;
 use super::ids::number;
 use super::numbers::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
+use super::{Answer, capabilities};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
+use foliant_linux::capabilities::Capability;
 use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, ESRCH};
 use linux_raw_sys::general::{
     __WALL, __WCLONE, __WNOTHREAD, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_DETACHED,
@@ -138,10 +139,12 @@ pub(super) fn clone3(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answer {
     make(thread, &New { flags: flags as u32, stack, parent_at, child_at, pidfd_at, base })
 }
 
-/// Refuses one more thread to whose user has as many as its process may have. Root is not asked.
+/// Refuses one more thread to whose user has as many as its process may have. Root is not asked,
+/// nor is who may go beyond.
 fn may_have_more(thread: &Thread) -> Result<(), Errno> {
     let (own, limit) = (thread.credentials(), thread.process.limits.now(RLIMIT_NPROC));
-    if own.is_root() || own.user.real == 0 || limit == u64::MAX {
+    let is_free = [Capability::SysResource, Capability::SysAdmin].into_iter().any(|it| own.has(it));
+    if is_free || own.user.real == 0 || limit == u64::MAX {
         return Ok(());
     }
     let of_user = process::all().into_iter().filter(|process| process.user() == own.user.real);
@@ -173,7 +176,7 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
         let memory = own.memory().ok_or(Errno(ESRCH))?;
         let memory = match has(CLONE_VM) {
             true => memory,
-            false => promises::fork(&memory, || thread.credentials().is_root())?,
+            false => promises::fork(&memory, || thread.has(Capability::SysAdmin))?,
         };
         let child = own.child(memory, if has(CLONE_PARENT) { Kin::Sibling } else { Kin::Child });
         spending::note_limit(&child);
@@ -382,7 +385,11 @@ pub(super) fn prctl(thread: &Arc<Thread>, [what, at, rest @ ..]: Six) -> Answer 
         }
         what => {
             let [third, fourth, fifth, _] = rest;
-            let asked = |memory: &mut Memory| memory.prctl(what, [at, third, fourth, fifth]);
+            let rest = [at, third, fourth, fifth];
+            if let Some(answer) = capabilities::prctl(thread, what, rest) {
+                return answer;
+            }
+            let asked = |memory: &mut Memory| memory.prctl(what, rest);
             thread.process.with_memory_alone(asked).unwrap_or(Err(Errno(EINVAL)))
         }
     }

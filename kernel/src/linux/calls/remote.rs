@@ -12,6 +12,7 @@ use crate::reach;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
+use foliant_linux::capabilities::Capability;
 use foliant_linux::credentials::By;
 use foliant_linux::{Adviser, Errno};
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ESRCH};
@@ -114,7 +115,7 @@ pub(super) fn process_madvise(
         if !thread.may_look_at(&process, By::Files) {
             return Err(Errno(EACCES));
         }
-        thread.needs_root()?;
+        thread.needs(Capability::SysNice)?;
     }
     memory.with_alone(|memory| memory.process_madvise(&ranges, advice as u32, flags as u32, by))
 }

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
+use foliant_linux::capabilities::Capability;
 use foliant_units::Cpu;
 use linux_raw_sys::errno::{EACCES, EINVAL, EPERM, ESRCH};
 use linux_raw_sys::general::{
@@ -47,13 +48,13 @@ fn may_schedule(thread: &Thread, other: &dyn Member) -> Result<(), Errno> {
     let may = thread.credentials().may_schedule(&other.credentials());
     if may { Ok(()) } else { Err(Errno(EPERM)) }
 }
-/// Whether a thread may have this niceness: root says so, or it is no less than before, or than
-/// `RLIMIT_NICE`.
+/// Whether a thread may have this niceness: the caller has the capability, or it is no less than
+/// before, or than `RLIMIT_NICE`.
 fn may_hurry(thread: &Thread, other: &dyn Member, nice: i32) -> bool {
     let before = other.scheduled().wishes.nice.load(Ordering::Relaxed);
     let limit = process::of_id(other.process_id()).map_or(0, |it| it.limits.now(RLIMIT_NICE));
     let fits = u64::try_from(20 - nice).is_ok_and(|nice| nice <= limit);
-    nice >= before || fits || thread.credentials().is_root()
+    nice >= before || fits || thread.has(Capability::SysNice)
 }
 
 pub(super) fn sched_getaffinity(thread: &Arc<Thread>, [id, bytes, at, ..]: Six) -> Answer {

@@ -8,6 +8,7 @@ use super::memory::promising;
 use super::numbers::{IPC_INFO, SHM_INFO, SHM_STAT, SHM_STAT_ANY};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use foliant_linux::capabilities::Capability;
 use foliant_linux::sysv::{IPC_SET, IPC_STAT, SHM_EXEC, SHM_HUGETLB, SHM_LOCK, SHM_RDONLY};
 use foliant_linux::{Errno, SegmentStat};
 use linux_raw_sys::errno::EINVAL;
@@ -144,7 +145,7 @@ pub(super) fn shmctl(thread: &Arc<Thread>, [id, command, at, ..]: Six) -> Answer
         command => segments::with(|table| {
             table.may_change(id, &by)?;
             let limit = || thread.process.limits.now(RLIMIT_MEMLOCK);
-            if command == SHM_LOCK && !by.is_root() && limit() == 0 {
+            if command == SHM_LOCK && !by.has(Capability::IpcLock) && limit() == 0 {
                 return Err(Errno::PERM);
             }
             table.all.shmctl(id, command)

@@ -13,6 +13,7 @@ use alloc::sync::Arc;
 use core::any::Any;
 use foliant_files::{Body, Last};
 use foliant_linux::Errno;
+use foliant_linux::capabilities::Capability;
 use linux_raw_sys::errno::{
     EACCES, EADDRINUSE, EAFNOSUPPORT, ECONNREFUSED, EEXIST, EINPROGRESS, EINVAL, ENOTSOCK,
     EOPNOTSUPP, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
@@ -103,7 +104,7 @@ pub(super) fn bind(thread: &Arc<Thread>, [number, at, bytes, ..]: Six) -> Answer
     let socket = as_socket(&opened)?;
     let address = get_address(socket.family, at, bytes)?;
     if let Address::Port(_, 1..ROOTS) = address
-        && !thread.credentials().is_root()
+        && !thread.has(Capability::NetBindService)
     {
         return Err(Errno(EACCES));
     }

@@ -4,12 +4,12 @@ use super::super::signal::Ended;
 use super::super::thread::Thread;
 use super::super::{VERSION, clock, process, random, texts, trivia, user};
 use super::Answer;
-use super::numbers::{CAPABILITY_VERSION_1, CAPABILITY_VERSION_2, CAPABILITY_VERSION_3};
 use crate::memory::manager;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
-use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
+use foliant_linux::capabilities::Capability;
+use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::{
     LINUX_REBOOT_CMD_CAD_OFF, LINUX_REBOOT_CMD_CAD_ON, LINUX_REBOOT_CMD_HALT,
     LINUX_REBOOT_CMD_POWER_OFF, LINUX_REBOOT_CMD_RESTART, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2,
@@ -68,11 +68,11 @@ pub(super) fn sysinfo(_: &Arc<Thread>, [at, ..]: Six) -> Answer {
 }
 
 pub(super) fn sethostname(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
-    thread.needs_root()?;
+    thread.needs(Capability::SysAdmin)?;
     set_name(&trivia::HOST, at, bytes)
 }
 pub(super) fn setdomainname(thread: &Arc<Thread>, [at, bytes, ..]: Six) -> Answer {
-    thread.needs_root()?;
+    thread.needs(Capability::SysAdmin)?;
     set_name(&trivia::DOMAIN, at, bytes)
 }
 fn set_name(name: &spin::Mutex<alloc::vec::Vec<u8>>, at: u64, bytes: u64) -> Answer {
@@ -95,7 +95,7 @@ pub(super) fn personality(thread: &Arc<Thread>, [asked, ..]: Six) -> Answer {
 /// Ends everything: the power goes off when the first process has ended, and nothing starts the
 /// machine again.
 pub(super) fn reboot(thread: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer {
-    thread.needs_root()?;
+    thread.needs(Capability::SysBoot)?;
     const SECOND: [u32; 4] =
         [LINUX_REBOOT_MAGIC2, LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C];
     let is_meant = one as u32 == LINUX_REBOOT_MAGIC1 && SECOND.contains(&(two as u32));
@@ -108,55 +108,4 @@ pub(super) fn reboot(thread: &Arc<Thread>, [one, two, what, ..]: Six) -> Answer 
         }
         _ => Err(Errno(EINVAL)),
     }
-}
-
-/// All that there is, in two words: what root has, and nobody else.
-const CAPABILITIES: [u32; 2] = [u32::MAX, (1 << 9) - 1];
-
-/// How many words a version of the calls about capabilities has.
-fn words_of(at: u64) -> Result<u64, Errno> {
-    match user::get::<u32>(at)? {
-        CAPABILITY_VERSION_1 => Ok(1),
-        CAPABILITY_VERSION_2 | CAPABILITY_VERSION_3 => Ok(2),
-        _ => {
-            user::put(at, &CAPABILITY_VERSION_3)?;
-            Err(Errno(EINVAL))
-        }
-    }
-}
-pub(super) fn capget(thread: &Arc<Thread>, [head, into, ..]: Six) -> Answer {
-    let words = match words_of(head) {
-        Err(Errno(EINVAL)) if into == 0 => return Ok(0),
-        words => words?,
-    };
-    let id: u32 = user::get(head.wrapping_add(4))?;
-    let whose = match id {
-        0 => thread.credentials(),
-        id => process::of_id(id).ok_or(Errno(ESRCH))?.credentials.get(),
-    };
-    for (nth, all) in (0..words).zip(CAPABILITIES) {
-        // Those in force, those that may be, and those that programs inherit.
-        let told = [(whose.is_root(), all), (whose.is_permitted_root(), all), (false, 0)];
-        let told = told.map(|(has, all)| if has { all } else { 0 });
-        let bytes: alloc::vec::Vec<u8> = told.iter().flat_map(|word| word.to_le_bytes()).collect();
-        user::put_bytes(into.wrapping_add(nth * bytes.len() as u64), &bytes)?;
-    }
-    Ok(0)
-}
-/// Nobody gets rid of any, nor has more than by being root: what is asked for is looked at.
-pub(super) fn capset(thread: &Arc<Thread>, [head, from, ..]: Six) -> Answer {
-    let words = words_of(head)?;
-    let id: u32 = user::get(head.wrapping_add(4))?;
-    if id != 0 && id != thread.process.id {
-        return Err(Errno(EPERM));
-    }
-    let own = thread.credentials();
-    for (nth, all) in (0..words).zip(CAPABILITIES) {
-        let [effective, permitted] = user::get::<[u32; 2]>(from.wrapping_add(nth * 12))?;
-        let beyond = |asked: u32, has: bool| asked & !(if has { all } else { 0 }) != 0;
-        if beyond(effective, own.is_root()) || beyond(permitted, own.is_permitted_root()) {
-            return Err(Errno(EPERM));
-        }
-    }
-    Ok(0)
 }

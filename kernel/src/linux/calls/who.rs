@@ -7,6 +7,7 @@ use super::super::thread::Thread;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
+use foliant_linux::capabilities::Capability;
 use foliant_linux::credentials::{By, Credentials};
 
 impl Thread {
@@ -15,9 +16,13 @@ impl Thread {
         let own = self.credentials();
         [self.process.id, own.user.effective, own.group.effective]
     }
-    /// Refuses whoever is not root.
-    pub(super) fn needs_root(&self) -> Result<(), Errno> {
-        if self.credentials().is_root() { Ok(()) } else { Err(Errno::PERM) }
+    /// Whether it has a capability.
+    pub(in super::super) fn has(&self, one: Capability) -> bool {
+        self.credentials().has(one)
+    }
+    /// Refuses whoever has not.
+    pub(super) fn needs(&self, one: Capability) -> Result<(), Errno> {
+        if self.has(one) { Ok(()) } else { Err(Errno::PERM) }
     }
     /// Has it be somebody else from now on.
     pub(super) fn become_other(&self, new: Credentials) {
@@ -36,7 +41,8 @@ impl Thread {
     /// Whether it may look at a process's memory.
     pub(super) fn may_look_at(&self, other: &Process, by: By) -> bool {
         let own = self.credentials();
-        let is_shown = || other.is_dumpable.load(Ordering::Relaxed) || own.is_root();
+        let is_shown =
+            || other.is_dumpable.load(Ordering::Relaxed) || own.has(Capability::SysPtrace);
         other.id == self.process.id || own.may_look_at(&other.credentials.get(), by) && is_shown()
     }
 }

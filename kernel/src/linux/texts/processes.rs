@@ -25,6 +25,7 @@ use core::fmt::{self, Write};
 use core::mem;
 use core::sync::atomic::Ordering;
 use foliant_files::{Body, Facts, Files, NodeId, Owner, Refused};
+use foliant_linux::capabilities::Capability;
 use foliant_linux::credentials::{Credentials, Ids};
 use foliant_linux::mempolicy::Nodes;
 use foliant_linux::{Errno, Frames};
@@ -234,8 +235,8 @@ impl Positioned for Pagemap {
     }
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let memory = memory(&self.0)?;
-        let is_root = sched::current().credentials().is_root();
-        let frames = if is_root { Frames::Shown } else { Frames::Hidden };
+        let is_admin = sched::current().credentials().has(Capability::SysAdmin);
+        let frames = if is_admin { Frames::Shown } else { Frames::Hidden };
         words(into, |all| memory.with(|memory| memory.pagemap(offset, all, frames)))
     }
     fn write(&self, _: u64, _: &[u8]) -> Result<usize, Errno> {
@@ -500,15 +501,15 @@ impl About {
                 })?;
                 writeln!(out, "SigBlk:\t{:016x}\nSigIgn:\t{ignored:016x}", own.blocked())?;
                 writeln!(out, "SigCgt:\t{caught:016x}")?;
-                let (all, who) = ((1u64 << 41) - 1, self.credentials(process));
-                for (name, is_there) in [
-                    ("CapInh", false),
-                    ("CapPrm", who.is_permitted_root()),
-                    ("CapEff", who.is_root()),
-                    ("CapBnd", true),
-                    ("CapAmb", false),
+                let has = self.credentials(process).capabilities;
+                for (name, set) in [
+                    ("CapInh", has.inheritable()),
+                    ("CapPrm", has.permitted()),
+                    ("CapEff", has.effective()),
+                    ("CapBnd", has.bounding()),
+                    ("CapAmb", has.ambient()),
                 ] {
-                    writeln!(out, "{name}:\t{:016x}", if is_there { all } else { 0 })?;
+                    writeln!(out, "{name}:\t{:016x}", set.bits())?;
                 }
                 let is_kept_low = u8::from(process.is_kept_low.load(Ordering::Relaxed));
                 writeln!(out, "NoNewPrivs:\t{is_kept_low}\nSeccomp:\t0")?;
