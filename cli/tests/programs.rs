@@ -413,6 +413,15 @@ fn who_takes_all_that_waits_is_refused() {
     }
 }
 
+/// 400 MiB of huge pages of which a page each is left, in 256 MiB.
+#[test]
+fn what_is_hardly_used_comes_back_where_memory_is_short() {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = compiled(&folder, "hardly_used") else { return };
+    let said = ends_well(&["--cpus", "2", "--memory", "256m"], &program, &["200"]);
+    assert_eq!(said, "all are there\n");
+}
+
 #[test]
 fn a_server_serves_over_sockets_and_saves_in_a_fork() {
     let Some(busybox) = installed("busybox") else { return };

@@ -11,8 +11,9 @@ use crate::lock::Serving;
 use crate::memory::{managed, manager};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use foliant::split::Shrink;
 use foliant_heap::{Heap, Lender};
-use foliant_units::{Frame, Order, Pa};
+use foliant_units::{Frame, Order, Pa, Pages};
 
 /// Blocks are kept for when nothing else is left, of so many orders at most.
 const KEPT_ORDERS: usize = 9;
@@ -22,6 +23,8 @@ const PART: u64 = 64;
 const KEPT: usize = 4;
 /// So often what is free is asked for before it is counted again.
 const COUNTED_EVERY: usize = 64;
+/// So often somebody who is refused else looks for memory that is hardly used.
+const ROUNDS: usize = 8;
 
 /// Blocks that are kept for the kernel. A frame's number and 1, or 0.
 static RESERVE: [[AtomicU64; KEPT]; KEPT_ORDERS] =
@@ -69,6 +72,26 @@ pub(crate) fn is_low() -> bool {
         WAS_LOW.store(memory.free.get() < memory.managed.get() / 32, Ordering::Relaxed);
     }
     is_scarce() || WAS_LOW.load(Ordering::Relaxed)
+}
+/// The same, after what programs no longer use has been given back. Whoever asks holds no lock that
+/// the manager's work could wait for.
+pub(crate) fn stays_low() -> bool {
+    // Others may make more such folios meanwhile.
+    for _ in 0..ROUNDS {
+        if !is_low() {
+            return false;
+        }
+        if !find_some() {
+            return true;
+        }
+    }
+    is_low()
+}
+/// Looks for memory in folios that lost pages, or hold little but zeros, and says whether there was
+/// any.
+pub(crate) fn find_some() -> bool {
+    const SOME: Shrink = Shrink { folios: 64, zeros_max: Some(Pages::new(256)) };
+    manager().deferred() > 0 && manager().shrink_deferred(SOME).pages > 0
 }
 /// A block of the reserve.
 fn of_reserve(order: Order) -> Option<Frame> {

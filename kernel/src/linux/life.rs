@@ -63,12 +63,12 @@ pub(super) fn run(thread: &Arc<Thread>) {
     finish(thread);
 }
 
-/// Sees to memory for the kernel: where none is left, a process ends, as by Linux's killer. The
-/// first one goes last.
+/// Sees to memory for the kernel: where none is left, nor in folios that are hardly used, a process
+/// ends, as by Linux's killer. The first one goes last.
 fn relieve(thread: &Arc<Thread>) {
     heap::fill_reserve();
-    if !heap::is_scarce() {
-        return;
+    if !heap::is_scarce() || heap::find_some() {
+        return; // it is called again as long as there is too little
     }
     if thread.process.id != 1 || process::is_first_alone() {
         thread.process.note_end(Ended::Signal(SIGKILL));

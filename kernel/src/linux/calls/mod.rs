@@ -325,7 +325,7 @@ pub(super) fn answer(thread: &Arc<Thread>) {
     let arguments = [asked.rdi, asked.rsi, asked.rdx, asked.r10, asked.r8, asked.r9];
     let found = u32::try_from(asked.rax).ok().and_then(find);
     let answer = match found {
-        Some(_) if makes(asked.rax as u32) && heap::is_low() => Err(Errno::NOMEM),
+        Some(_) if makes(asked.rax as u32) && heap::stays_low() => Err(Errno::NOMEM),
         Some(call) => call(thread, arguments),
         None => {
             note_missing(asked.rax);
