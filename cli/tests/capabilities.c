@@ -27,19 +27,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "say.h"
+
 #define NOBODY 65534
 #define ALL ((1ull << 41) - 1)
 #define OF(one) (1ull << (one))
 
 static const char *self;
-
-static void say(const char *what, long answer)
-{
-	if (answer < 0)
-		printf("%s: %s\n", what, strerror(errno));
-	else
-		printf("%s: %ld\n", what, answer);
-}
 
 static long capset_(int version, int of, unsigned long long effective, unsigned long long permitted, unsigned long long inheritable)
 {
@@ -75,23 +69,6 @@ static void sets(const char *what)
 	else
 		printf(", told %x%08x %x%08x %x%08x\n", got[1].effective, got[0].effective, got[1].permitted, got[0].permitted,
 		       got[1].inheritable, got[0].inheritable);
-}
-
-static void apart(const char *what, void (*work)(void))
-{
-	int child, status;
-
-	printf("-- %s\n", what);
-	fflush(stdout);
-	child = fork();
-	if (!child) {
-		work();
-		fflush(stdout);
-		_exit(0);
-	}
-	waitpid(child, &status, 0);
-	if (status)
-		printf("ended %x\n", status);
 }
 
 static void run(const char *what)

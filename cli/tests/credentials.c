@@ -27,19 +27,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "say.h"
+
 #define NOBODY 65534
 #define OTHER 1234
 #define PAGE 4096ul
 
 static char folder[] = "/tmp/credentialsXXXXXX";
-
-static void say(const char *what, long answer)
-{
-	if (answer < 0)
-		printf("%s: %s\n", what, strerror(errno));
-	else
-		printf("%s: %ld\n", what, answer);
-}
 
 static void ids(const char *what, long answer)
 {
@@ -56,24 +50,6 @@ static void drop(int user)
 {
 	if (setgroups(0, NULL) || setgid(user) || setuid(user))
 		_exit(9);
-}
-
-/* Has a child do something, so that what it becomes does not stay. */
-static void apart(const char *what, void (*work)(void))
-{
-	int child, status;
-
-	printf("-- %s\n", what);
-	fflush(stdout);
-	child = fork();
-	if (!child) {
-		work();
-		fflush(stdout);
-		_exit(0);
-	}
-	waitpid(child, &status, 0);
-	if (status)
-		printf("ended %x\n", status);
 }
 
 static void by_setuid(void)

@@ -12,18 +12,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "say.h"
+
 #define PAGE 4096ul
 #define HUGE (2ul << 20)
 
 static char into[3 * HUGE];
-
-static void say(const char *what, long answer)
-{
-	if (answer < 0)
-		printf("%s: %s\n", what, strerror(errno));
-	else
-		printf("%s: %ld\n", what, answer);
-}
 
 static long pool(const char *name)
 {

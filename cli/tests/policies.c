@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "say.h"
+
 #define PAGE 4096ul
 
 enum { DEFAULT, PREFERRED, BIND, INTERLEAVE, LOCAL, PREFERRED_MANY, WEIGHTED };
@@ -22,14 +24,6 @@ enum { NODE = 1, ADDR = 2, MEMS = 4 };
 
 static char *arena;
 static const unsigned long none = 0, zero = 1, one = 2, both = 3;
-
-static void say(const char *what, long answer)
-{
-	if (answer < 0)
-		printf("%s: %s\n", what, strerror(errno));
-	else
-		printf("%s: %ld\n", what, answer);
-}
 
 static long set(int mode, const void *mask, unsigned long count)
 {
