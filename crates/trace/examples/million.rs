@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::fs::write(path, &bytes)?;
     }
     let clock = Instant::now();
-    let (_, plan) = Plan::read(&bytes[..], Shared::Replayed, &Budget::default())?;
+    let (_, plan) = Plan::read(&bytes[..], Shared::Replayed, &Budget::unlimited())?;
     println!("planned   {:?}, {} steps", clock.elapsed(), plan.steps());
     let clock = Instant::now();
     let settings = Settings::default();
