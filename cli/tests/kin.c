@@ -302,9 +302,157 @@ static void barriers(void)
 	say("a new program has not", WEXITSTATUS(status));
 }
 
+static volatile int came[65], codes[65];
+static volatile long values[65];
+
+static void notes(int number, siginfo_t *info, void *unused)
+{
+	(void)unused;
+	came[number]++;
+	codes[number] = info->si_code;
+	values[number] = (long)info->si_value.sival_ptr;
+}
+static void handle(int number, int flags)
+{
+	struct sigaction action = { .sa_sigaction = notes, .sa_flags = SA_SIGINFO | SA_RESTART | flags };
+
+	sigaction(number, &action, 0);
+}
+/* What came since the last time. */
+static void told(const char *what)
+{
+	printf("%s: SIGCHLD %d SIGUSR2 %d, code %d\n", what, came[SIGCHLD], came[SIGUSR2], codes[SIGUSR2]);
+	fflush(stdout);
+	came[SIGCHLD] = came[SIGUSR2] = codes[SIGUSR2] = 0;
+}
+/* Until a child has ended, which stays. */
+static void ends(int child)
+{
+	siginfo_t info;
+
+	waitid(P_PID, child, &info, WEXITED | WNOWAIT | __WALL);
+}
+/* A child that tells of its end by a signal, when it has ended. */
+static int ended(int number)
+{
+	int child = syscall(SYS_clone, number, 0, 0, 0, 0);
+
+	if (!child)
+		_exit(3);
+	ends(child);
+	return child;
+}
+static void waits(const char *what, int child, int flags)
+{
+	int status = 0;
+	long found = waitpid(child, &status, flags);
+
+	say(what, found > 0 ? WEXITSTATUS(status) : found);
+}
+static void ends_are_told_by_signals(void)
+{
+	struct sigaction ignore = { .sa_handler = SIG_IGN };
+	struct clone_args args = { .exit_signal = 65 };
+	siginfo_t info = { .si_signo = SIGUSR2, .si_code = SI_QUEUE };
+	int child, pair[2], self = syscall(SYS_pidfd_open, getpid(), 0);
+	char byte;
+
+	handle(SIGCHLD, 0);
+	handle(SIGUSR2, 0);
+	child = ended(SIGUSR2);
+	told("one by SIGUSR2");
+	waits("not waited for as others", child, 0);
+	waits("nor among all", -1, WNOHANG);
+	waits("but as such", child, __WCLONE);
+	child = ended(0);
+	told("one by none");
+	waits("waited for in any case", child, __WALL);
+	child = ended(SIGCHLD);
+	told("as others");
+	waits("not as such", child, __WCLONE);
+	waits("as others", child, 0);
+	child = ended(100);
+	told("by one that is none");
+	waits("it is there", child, __WALL);
+	sigaction(SIGCHLD, &ignore, 0);
+	child = ended(SIGUSR2);
+	told("others are ignored");
+	waits("it stays", child, __WALL);
+	handle(SIGCHLD, SA_NOCLDWAIT);
+	if (!fork())
+		_exit(0);
+	while (!came[SIGCHLD])
+		usleep(1000);
+	told("nobody waits");
+	waits("it is gone", -1, 0);
+	handle(SIGCHLD, 0);
+	say("no such signal", syscall(SYS_clone3, &args, sizeof(args)));
+	args = (struct clone_args){ .exit_signal = SIGUSR2, .flags = CLONE_PARENT };
+	say("a signal of a sibling", syscall(SYS_clone3, &args, sizeof(args)));
+	/* A child that runs a program is as others. */
+	child = syscall(SYS_clone, SIGUSR2, 0, 0, 0, 0);
+	if (!child)
+		execl("/proc/self/exe", "kin", "begun anew", (char *)0);
+	ends(child);
+	waits("it ran a program", child, 0);
+	told("it is as others");
+	/* A parent that runs another program is told as others are. */
+	pipe(pair);
+	child = fork();
+	if (!child) {
+		if (!syscall(SYS_clone, SIGUSR2, 0, 0, 0, 0)) {
+			close(pair[1]);
+			read(pair[0], &byte, 1);
+			_exit(4);
+		}
+		dup2(pair[1], 9);
+		close(pair[1]);
+		execl("/proc/self/exe", "kin", "waits", "again", (char *)0);
+	}
+	close(pair[0]);
+	close(pair[1]);
+	waits("the parent ran a program", child, 0);
+	/* What is told besides. */
+	memset((void *)came, 0, sizeof(came));
+	info.si_value.sival_ptr = (void *)777;
+	say("told by itself", syscall(SYS_pidfd_send_signal, self, SIGUSR2, &info, 0));
+	printf("value %ld, code %d\n", values[SIGUSR2], codes[SIGUSR2]);
+	say("by another number", syscall(SYS_pidfd_send_signal, self, SIGUSR1, &info, 0));
+	child = fork();
+	if (!child)
+		_exit(pause());
+	info.si_code = SI_USER;
+	pair[0] = syscall(SYS_pidfd_open, child, 0);
+	say("as a user's to another", syscall(SYS_pidfd_send_signal, pair[0], SIGUSR2, &info, 0));
+	info.si_code = SI_TKILL;
+	say("as a thread's to another", syscall(SYS_pidfd_send_signal, pair[0], SIGUSR2, &info, 0));
+	info = (siginfo_t){ .si_signo = SIGKILL, .si_code = SI_QUEUE };
+	say("as queued", syscall(SYS_pidfd_send_signal, pair[0], SIGKILL, &info, 0));
+	waitpid(child, 0, 0);
+	close(pair[0]);
+	close(self);
+}
+/* The program that a parent runs while its child waits. */
+static int waits_again(void)
+{
+	int status = 0;
+
+	handle(SIGCHLD, 0);
+	handle(SIGUSR2, 0);
+	close(9);
+	while (!came[SIGCHLD] && !came[SIGUSR2])
+		usleep(1000);
+	told("it runs another program");
+	fflush(stdout);
+	waitpid(-1, &status, __WALL);
+	return WEXITSTATUS(status);
+}
+
 int main(int count, char **unused)
 {
 	(void)unused;
+	if (count > 2)
+		return waits_again();
 	if (count > 1)
 		return barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) < 0 ? 8 : 9;
 	refused_words();
@@ -315,5 +463,6 @@ int main(int count, char **unused)
 	siblings();
 	a_process_is_its_first_thread();
 	barriers();
+	ends_are_told_by_signals();
 	return 0;
 }

@@ -46,7 +46,7 @@ use linux_raw_sys::auxvec::{
 use linux_raw_sys::errno::{E2BIG, EACCES, EINVAL, ELOOP, ENOEXEC};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_GROWSDOWN, MAP_PRIVATE, PROT_EXEC, PROT_NONE, PROT_READ,
-    PROT_WRITE, R_OK, S_IFMT, S_IFREG, SIGSEGV, X_OK,
+    PROT_WRITE, R_OK, S_IFMT, S_IFREG, SIGCHLD, SIGSEGV, X_OK,
 };
 
 const PAGE: u64 = 4096;
@@ -308,6 +308,8 @@ pub(super) fn exec(
     replace(thread, memory); // L1
     let is_secure = become_what(thread, &file.guarded);
     thread.process.barriers.store(0, Ordering::Relaxed);
+    thread.process.tells_by.store(SIGCHLD, Ordering::Relaxed);
+    thread.process.programs.fetch_add(1, Ordering::Relaxed);
     let place = Placed { elf: &elf, by, loader: loader.as_ref().map(|(_, elf)| (elf, loader_by)) };
     let absolute = world().files.read().path_of(file.hold.node()).unwrap_or_default();
     let name = named.rsplit(|byte| *byte == b'/').next().unwrap_or_default();

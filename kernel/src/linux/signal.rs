@@ -11,8 +11,8 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_linux::{Errno, Signal};
 use linux_raw_sys::general::{
-    CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, SI_KERNEL, SI_TIMER, SIGCHLD, SIGCONT,
-    SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SS_DISABLE,
+    CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, SI_KERNEL, SI_TIMER, SI_TKILL, SIGCHLD,
+    SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SS_DISABLE,
 };
 use spin::Mutex;
 
@@ -114,6 +114,14 @@ impl Info {
         info.more[0] = id as u32 as u64;
         info.more[1] = word;
         info
+    }
+    /// The same, told by another signal.
+    pub(super) fn by(self, number: u32) -> Info {
+        Info { number: number as i32, ..self }
+    }
+    /// Whether it says that the kernel or a user sent it.
+    pub(super) fn is_vouched_for(&self) -> bool {
+        self.code >= 0 || self.code == SI_TKILL
     }
     /// How it came.
     pub(super) fn code(&self) -> i32 {

@@ -13,13 +13,13 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use foliant_linux::Errno;
 use foliant_linux::capabilities::Capability;
-use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, ESRCH};
+use linux_raw_sys::errno::{E2BIG, ECHILD, EINVAL, EPERM, ESRCH};
 use linux_raw_sys::general::{
     __WALL, __WCLONE, __WNOTHREAD, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_DETACHED,
     CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER,
     CLONE_NEWUTS, CLONE_PARENT, CLONE_PARENT_SETTID, CLONE_PIDFD, CLONE_SETTLS, CLONE_SIGHAND,
-    CLONE_THREAD, CLONE_VFORK, CLONE_VM, CSIGNAL, P_ALL, P_PGID, P_PID, RLIMIT_NPROC, WCONTINUED,
-    WEXITED, WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED, clone_args,
+    CLONE_THREAD, CLONE_VFORK, CLONE_VM, CSIGNAL, P_ALL, P_PGID, P_PID, RLIMIT_NPROC, SIGCHLD,
+    WCONTINUED, WEXITED, WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED, clone_args,
 };
 use linux_raw_sys::prctl::{
     PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_NO_NEW_PRIVS, PR_GET_PDEATHSIG, PR_SET_DUMPABLE,
@@ -74,7 +74,6 @@ pub(super) fn execve(thread: &Arc<Thread>, [path, arguments, environment, ..]: S
 }
 
 /// What a new thread or process is to be.
-#[derive(Default)]
 struct New {
     flags: u32,
     stack: u64,
@@ -82,6 +81,21 @@ struct New {
     child_at: u64,
     pidfd_at: u64,
     base: u64,
+    /// By which a process tells of its end.
+    signal: u32,
+}
+
+impl New {
+    /// A copy of its maker.
+    const COPY: New = New {
+        flags: 0,
+        stack: 0,
+        parent_at: 0,
+        child_at: 0,
+        pidfd_at: 0,
+        base: 0,
+        signal: SIGCHLD,
+    };
 }
 
 /// There are no name spaces.
@@ -94,20 +108,20 @@ const NONE_SUCH: u32 = CLONE_NEWCGROUP
     | CLONE_NEWUTS;
 
 pub(super) fn fork(thread: &Arc<Thread>, _: Six) -> Answer {
-    make(thread, &New::default())
+    make(thread, &New::COPY)
 }
 pub(super) fn vfork(thread: &Arc<Thread>, _: Six) -> Answer {
-    make(thread, &New { flags: CLONE_VFORK | CLONE_VM, ..New::default() })
+    make(thread, &New { flags: CLONE_VFORK | CLONE_VM, ..New::COPY })
 }
 pub(super) fn clone(
     thread: &Arc<Thread>,
     [flags, stack, parent_at, child_at, base, _]: Six,
 ) -> Answer {
-    let flags = flags as u32 & !CSIGNAL;
+    let (flags, signal) = (flags as u32 & !CSIGNAL, flags as u32 & CSIGNAL);
     if flags & CLONE_PIDFD != 0 && flags & (CLONE_PARENT_SETTID | CLONE_DETACHED) != 0 {
         return Err(Errno(EINVAL)); // both would be put into one word
     }
-    make(thread, &New { flags, stack, parent_at, child_at, pidfd_at: parent_at, base })
+    make(thread, &New { flags, stack, parent_at, child_at, pidfd_at: parent_at, base, signal })
 }
 pub(super) fn clone3(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answer {
     const FIRST: usize = 64;
@@ -136,7 +150,8 @@ pub(super) fn clone3(thread: &Arc<Thread>, [at, size, ..]: Six) -> Answer {
         return Err(Errno(EINVAL));
     }
     let stack = stack.wrapping_add(bytes);
-    make(thread, &New { flags: flags as u32, stack, parent_at, child_at, pidfd_at, base })
+    let (flags, signal) = (flags as u32, signal as u32);
+    make(thread, &New { flags, stack, parent_at, child_at, pidfd_at, base, signal })
 }
 
 /// Refuses one more thread to whose user has as many as its process may have. Root is not asked,
@@ -160,8 +175,13 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
     }
     let own = &thread.process;
     let (is_first, has_both) = (own.id == 1, has(CLONE_THREAD) && has(CLONE_PIDFD));
-    if has(NONE_SUCH) || has_both || has(CLONE_PARENT) && is_first {
+    if has_both || has(CLONE_PARENT) && is_first {
         return Err(Errno(EINVAL));
+    }
+    if has(NONE_SUCH) {
+        // A user's own would be everybody's to have, and the others beside it.
+        let may = has(CLONE_NEWUSER) || thread.has(Capability::SysAdmin);
+        return Err(Errno(if may { EINVAL } else { EPERM }));
     }
     if has(CLONE_SETTLS) && !is_base(new.base) {
         return Err(Errno::PERM);
@@ -178,7 +198,8 @@ fn make(thread: &Arc<Thread>, new: &New) -> Answer {
             true => memory,
             false => promises::fork(&memory, || thread.has(Capability::SysAdmin))?,
         };
-        let child = own.child(memory, if has(CLONE_PARENT) { Kin::Sibling } else { Kin::Child });
+        let kin = if has(CLONE_PARENT) { Kin::Sibling } else { Kin::Child };
+        let child = own.child(memory, kin, new.signal);
         spending::note_limit(&child);
         child.borrows.store(has(CLONE_VFORK), Ordering::Release);
         let id = child.id;
@@ -263,7 +284,10 @@ fn wait(
 ) -> Result<Option<(Arc<Process>, Became)>, Errno> {
     let own = &thread.process;
     let reap = if flags & WNOWAIT == 0 { Reap::Yes } else { Reap::No };
-    let look = || match own.child_news(&is_meant, flags, reap) {
+    let is_meant = |child: &Process| {
+        is_meant(child) && (flags & __WALL != 0 || child.is_usual() == (flags & __WCLONE == 0))
+    };
+    let look = || match own.child_news(is_meant, flags, reap) {
         None => Some(Err(Errno(ECHILD))),
         Some(found) => found.map(|child| Ok(Some(child))),
     };

@@ -4,8 +4,9 @@ use super::super::opened::{Descriptor, NO_KIND, Opened};
 use super::super::pidfd::Pidfd;
 use super::super::process::{self, Process};
 use super::super::remote;
+use super::super::signal::{Info, SIGNALS};
 use super::super::thread::Thread;
-use super::super::user::Buffer;
+use super::super::user::{self, Buffer};
 use super::Answer;
 use super::bytes::{buffers, opened};
 use crate::reach;
@@ -121,9 +122,8 @@ pub(super) fn process_madvise(
 }
 pub(super) fn pidfd_send_signal(
     thread: &Arc<Thread>,
-    [number, signal, _, flags, ..]: Six,
+    [number, signal, info, flags, ..]: Six,
 ) -> Answer {
-    use super::super::signal::{Info, SIGNALS};
     let process = of_descriptor(thread, number)?;
     let signal = signal as u32;
     if flags != 0 || signal > SIGNALS {
@@ -132,9 +132,20 @@ pub(super) fn pidfd_send_signal(
     if process.is_gone() {
         return Err(Errno(ESRCH));
     }
+    let info = match info {
+        0 => Info::sent(signal, 0, thread.process.id, thread.credentials().user.real),
+        at => user::get::<Info>(at)?,
+    };
+    if info.number as u32 != signal {
+        return Err(Errno(EINVAL));
+    }
+    // Nobody but a process itself is told that the kernel or a user sent it.
+    if info.is_vouched_for() && process.id != thread.process.id {
+        return Err(Errno::PERM);
+    }
     super::signals::may_send(thread, &process, signal.into())?;
     if signal != 0 {
-        process.send(Info::sent(signal, 0, thread.process.id, thread.credentials().user.real));
+        process.send(info);
     }
     Ok(0)
 }

@@ -11,14 +11,13 @@ use alloc::sync::Arc;
 use foliant_linux::Errno;
 use linux_raw_sys::errno::{EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH};
 use linux_raw_sys::general::{
-    SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGCONT, SIGKILL, SIGSTOP, SS_DISABLE,
+    SI_TKILL, SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGCONT, SIGKILL, SIGSTOP, SS_DISABLE,
 };
 
 type Six = [u64; 6];
 
-/// Who sends by `kill`, and by `tgkill`.
+/// Who sends by `kill`.
 const BY_USER: i32 = 0;
-const BY_THREAD: i32 = -6;
 /// Bytes of the smallest stack for handlers.
 const STACK_MIN: u64 = 2048;
 
@@ -175,7 +174,7 @@ fn send_to(thread: &Arc<Thread>, process: Option<u32>, id: u64, number: u64) -> 
         may_send(thread, it, number)?;
         if let Some(number) = asked {
             let user = thread.credentials().user.real;
-            it.send_to(&found, Info::sent(number, BY_THREAD, thread.process.id, user));
+            it.send_to(&found, Info::sent(number, SI_TKILL, thread.process.id, user));
         }
         return Ok(0);
     }

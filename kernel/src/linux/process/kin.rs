@@ -3,7 +3,7 @@
 //! **Locking**: children's lock under the list of all. Under it a child's parent, and what telling
 //! of a signal takes.
 
-use super::super::signal::{Became, Ended, IGNORE, Info};
+use super::super::signal::{Became, Ended, IGNORE, Info, SIGNALS};
 use super::{ALL, Held, Process, Stays, new_id, of_id, stops};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -24,11 +24,13 @@ pub(in super::super) enum Kin {
 }
 
 impl Process {
-    /// A process that this one makes, with this memory.
+    /// A process that this one makes, with this memory. A child tells of its end by a signal, a
+    /// sibling by that of its maker.
     pub(in super::super) fn child(
         self: &Arc<Process>,
         memory: Arc<Held>,
         kin: Kin,
+        tells_by: u32,
     ) -> Arc<Process> {
         let descriptors = self.descriptors.lock().clone();
         let child = Process::new(new_id(), descriptors, self.folder(), self.limits.clone());
@@ -41,6 +43,14 @@ impl Process {
         copy(&self.session, &child.session);
         copy(&self.personality, &child.personality);
         copy(&self.barriers, &child.barriers);
+        copy(&self.programs, &child.programs);
+        if kin == Kin::Sibling {
+            copy(&self.tells_by, &child.tells_by);
+            copy(&self.made_at, &child.made_at);
+        } else {
+            child.tells_by.store(tells_by, Ordering::Relaxed);
+            copy(&self.programs, &child.made_at);
+        }
         child.is_apart.store(self.is_apart.load(Ordering::Relaxed), Ordering::Relaxed);
         child.badness.store(self.badness.load(Ordering::Relaxed), Ordering::Relaxed);
         child.is_kept_low.store(self.is_kept_low.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -101,16 +111,29 @@ impl Process {
         let ended = self.ended().expect("it has ended");
         let stays = self.tell(|parent| {
             self.is_gone.store(true, Ordering::Release);
-            let Some(parent) = parent.filter(|parent| !parent.ignores_children()) else {
-                return Stays::No;
-            };
-            parent.send(Info::of_child((self.id, self.user()), Became::Ended(ended)));
-            Stays::Yes
+            let Some(parent) = parent else { return Stays::No };
+            let number = self.ends_by(parent);
+            let is_told = number != SIGCHLD || parent.action(SIGCHLD).handler != IGNORE;
+            if is_told && (1..=SIGNALS).contains(&number) {
+                let info = Info::of_child((self.id, self.user()), Became::Ended(ended));
+                parent.send(info.by(number));
+            }
+            if number == SIGCHLD && parent.ignores_children() { Stays::No } else { Stays::Yes }
         });
         self.gone.wake();
         if stays == Stays::No {
             self.forget();
         }
+    }
+    /// The signal by which it tells its parent of its end.
+    fn ends_by(&self, parent: &Process) -> u32 {
+        let [number, made_at, programs] =
+            [&self.tells_by, &self.made_at, &parent.programs].map(|it| it.load(Ordering::Relaxed));
+        if made_at == programs { number } else { SIGCHLD }
+    }
+    /// Whether it is waited for as others are: it tells of its end by `SIGCHLD`.
+    pub(in super::super) fn is_usual(&self) -> bool {
+        self.tells_by.load(Ordering::Relaxed) == SIGCHLD
     }
     /// Whether ended children are not waited for.
     fn ignores_children(&self) -> bool {
@@ -124,6 +147,7 @@ impl Process {
             let mut children = self.children.lock();
             for child in children.iter() {
                 *child.parent.lock() = Arc::downgrade(&first);
+                child.tells_by.store(SIGCHLD, Ordering::Relaxed);
             }
             core::mem::take(&mut *children)
         };

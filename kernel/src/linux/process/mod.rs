@@ -41,7 +41,7 @@ use foliant_linux::Errno;
 use foliant_linux::credentials::Credentials;
 use foliant_linux::mempolicy::Mempolicy;
 use linux_raw_sys::errno::{ENOENT, ENOTDIR};
-use linux_raw_sys::general::SIGKILL;
+use linux_raw_sys::general::{SIGCHLD, SIGKILL};
 use spin::{Mutex, Once, RwLock};
 
 pub(super) use held::{Handles, Held};
@@ -91,6 +91,12 @@ pub(super) struct Process {
     pub(super) session: AtomicU32,
     /// The signal that it gets when its parent ends; 0 for none.
     pub(super) dies_with: AtomicU32,
+    /// The signal that its parent gets when it ends; 0 for none. Where the parent runs another
+    /// program by then than it did when it made this process, that is `SIGCHLD`.
+    pub(super) tells_by: AtomicU32,
+    /// Programs that its parent had run when it made this process, and those that it ran itself.
+    pub(super) made_at: AtomicU32,
+    pub(super) programs: AtomicU32,
     /// What `PR_SET_DUMPABLE` and `PR_SET_NO_NEW_PRIVS` set.
     pub(super) is_dumpable: AtomicBool,
     pub(super) is_kept_low: AtomicBool,
@@ -209,6 +215,9 @@ impl Process {
             group: AtomicU32::new(id),
             session: AtomicU32::new(id),
             dies_with: AtomicU32::new(0),
+            tells_by: AtomicU32::new(SIGCHLD),
+            made_at: AtomicU32::new(0),
+            programs: AtomicU32::new(0),
             is_dumpable: AtomicBool::new(true),
             is_kept_low: AtomicBool::new(false),
             barriers: AtomicU32::new(0),

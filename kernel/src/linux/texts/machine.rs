@@ -47,6 +47,7 @@ enum About {
     Pagetypeinfo,
     Segments,
     Stat,
+    Swaps,
     Uptime,
     Version,
     Vmallocinfo,
@@ -55,7 +56,7 @@ enum About {
 }
 
 impl About {
-    const ALL: [(&'static str, About); 30] = [
+    const ALL: [(&'static str, About); 31] = [
         ("proc/buddyinfo", About::Buddyinfo),
         ("proc/cmdline", About::Cmdline),
         ("proc/cpuinfo", About::Cpuinfo),
@@ -66,6 +67,7 @@ impl About {
         ("proc/mounts", About::Mounts),
         ("proc/pagetypeinfo", About::Pagetypeinfo),
         ("proc/stat", About::Stat),
+        ("proc/swaps", About::Swaps),
         ("proc/sysvipc/shm", About::Segments),
         ("proc/uptime", About::Uptime),
         ("proc/version", About::Version),
@@ -134,6 +136,8 @@ impl About {
             About::Online => writeln!(out, "{}", list(|_| true)),
             About::Pagetypeinfo => zones::pagetypeinfo(mm, out),
             About::Segments => segments::show(out),
+            // There is nowhere to page out to.
+            About::Swaps => writeln!(out, "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority"),
             About::Stat => {
                 let ticks = clock::uptime() / TICK;
                 writeln!(out, "cpu  {ticks} 0 0 0 0 0 0 0 0 0")?;
