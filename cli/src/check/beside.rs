@@ -30,7 +30,7 @@ impl Figure {
 /// The median, and how far the middle half of the values reaches from it.
 struct Middle {
     median: u64,
-    spread_percent: f64,
+    spread: u64,
 }
 
 impl Middle {
@@ -38,12 +38,15 @@ impl Middle {
         values.sort_unstable();
         let last = values.len().checked_sub(1)?;
         let (low, median, high) = (values[last / 4], values[last / 2], values[last - last / 4]);
-        let spread_percent = (high - low) as f64 / 2.0 / median.max(1) as f64 * 100.0;
-        Some(Middle { median, spread_percent })
+        Some(Middle { median, spread: (high - low) / 2 })
     }
 
     fn cell(self, value: fn(u64) -> String) -> String {
-        format!("{} ±{:.1} %", value(self.median), self.spread_percent)
+        let Middle { median, spread } = self;
+        match median {
+            0 => format!("{} ±{}", value(median), value(spread)), // of nothing there is no part
+            median => format!("{} ±{:.1} %", value(median), spread as f64 / median as f64 * 100.0),
+        }
     }
 }
 
@@ -308,7 +311,10 @@ mod tests {
     #[test]
     fn the_middle_half_is_what_is_told() {
         let middle = Middle::of(vec![100, 1, 104, 96, 9000]).unwrap();
-        assert_eq!((middle.median, middle.spread_percent), (100, 4.0));
+        assert_eq!((middle.median, middle.spread), (100, 4));
+        assert_eq!(middle.cell(|it| it.to_string()), "100 ±4.0 %");
+        let nothing = Middle::of(vec![0, 0, 0, 8, 8]).unwrap();
+        assert_eq!(nothing.cell(|it| it.to_string()), "0 ±4");
         assert!(Middle::of(vec![]).is_none());
     }
 
