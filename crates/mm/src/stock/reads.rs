@@ -10,11 +10,11 @@
 //! **Invariants**
 //! - R1. No read takes a page before 16 writes followed, and of 16 reads one at least is shown
 //!   zeros: what is known goes on being found out.
-//! - R3. No more are counted as written to than were shown, though each process that a fork made
-//!   writes to the zeros that one read was shown: no surplus hides the reads that no write follows.
 //! - R2. Of the pages that reads took, the part counts as idle that was not written to of those
 //!   shown, of all times or of late, whichever is more; a 64th is nothing, as writes come later. No
 //!   read takes a page where that is more than there is room for.
+//! - R3. No more are counted as written to than were shown, though each process that a fork made
+//!   writes to the zeros that one read was shown: no surplus hides the reads that no write follows.
 
 use crate::sync::{AtomicU64, Ordering};
 
